@@ -1,0 +1,79 @@
+"""funlib: matrix work on any SYCL device.
+
+Operands live on a device as DeviceTensor; gemm() and its relatives multiply them there. Start with
+`python -m funlib doctor`, which says what this machine has and what is missing.
+"""
+
+import sys
+
+from . import _runtime
+from .errors import (
+    CompileError,
+    DeviceError,
+    DeviceNotFoundError,
+    ForkError,
+    FunlibError,
+    UnsupportedError,
+)
+
+load_error = None
+try:
+    _runtime.check_built()
+    _runtime.preload()
+
+    from ._event import Event, EventTimes
+    from ._gemm import KERNEL_FUNCTIONS, KernelInfo, gemm, kernels, matmul, select_kernel
+    from ._native import CacheInfo, RuntimeInfo, cache_info, runtime_info, version
+    from ._queue import (
+        Device,
+        MemoryInfo,
+        Queue,
+        devices,
+        get_queue,
+        memory_info,
+        register_queue,
+        trim,
+        unregister_queue,
+    )
+    from ._tensor import DeviceTensor, HostView
+except ImportError as error:
+    # `python -m funlib` (sys.argv[0] is "-m" while Python looks for the module) goes on without,
+    # so that its doctor can say what is missing.
+    if sys.argv[:1] != ["-m"]:
+        raise
+    load_error = error
+else:
+    __version__ = version()
+    globals().update(KERNEL_FUNCTIONS)
+
+    __all__ = [
+        "CacheInfo",
+        "CompileError",
+        "Device",
+        "DeviceError",
+        "DeviceNotFoundError",
+        "DeviceTensor",
+        "Event",
+        "EventTimes",
+        "ForkError",
+        "FunlibError",
+        "HostView",
+        "KernelInfo",
+        "MemoryInfo",
+        "Queue",
+        "RuntimeInfo",
+        "UnsupportedError",
+        "cache_info",
+        "devices",
+        "gemm",
+        "get_queue",
+        "kernels",
+        "matmul",
+        "memory_info",
+        "register_queue",
+        "runtime_info",
+        "select_kernel",
+        "trim",
+        "unregister_queue",
+    ]
+    __all__ += list(KERNEL_FUNCTIONS)

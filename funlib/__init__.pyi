@@ -1,0 +1,52 @@
+from typing import Protocol
+
+from ._event import Event as Event
+from ._event import EventTimes as EventTimes
+from ._gemm import KernelInfo as KernelInfo
+from ._gemm import gemm as gemm
+from ._gemm import kernels as kernels
+from ._gemm import matmul as matmul
+from ._gemm import select_kernel as select_kernel
+from ._native import CacheInfo as CacheInfo
+from ._native import RuntimeInfo as RuntimeInfo
+from ._native import cache_info as cache_info
+from ._native import runtime_info as runtime_info
+from ._queue import Device as Device
+from ._queue import MemoryInfo as MemoryInfo
+from ._queue import Queue as Queue
+from ._queue import devices as devices
+from ._queue import get_queue as get_queue
+from ._queue import memory_info as memory_info
+from ._queue import register_queue as register_queue
+from ._queue import trim as trim
+from ._queue import unregister_queue as unregister_queue
+from ._tensor import DeviceTensor as DeviceTensor
+from ._tensor import HostView as HostView
+from .errors import CompileError as CompileError
+from .errors import DeviceError as DeviceError
+from .errors import DeviceNotFoundError as DeviceNotFoundError
+from .errors import ForkError as ForkError
+from .errors import FunlibError as FunlibError
+from .errors import UnsupportedError as UnsupportedError
+
+__version__: str
+load_error: ImportError | None
+
+# gemm() bound to one row of the registry: a row added there needs a line here.
+class _Kernel(Protocol):
+    def __call__(
+        self,
+        a: DeviceTensor,
+        b: DeviceTensor,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        out: DeviceTensor | None = None,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        queue: Queue | str | None = None,
+    ) -> DeviceTensor: ...
+
+gemm_tiled: _Kernel
+gemm_blocked2x2: _Kernel
+gemm_tiled_blocked2x2: _Kernel

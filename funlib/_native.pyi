@@ -1,0 +1,21 @@
+from typing import NamedTuple
+
+class RuntimeInfo(NamedTuple):
+    library: str
+    sycl_library: str
+    compiler: str
+    opencl_cpu: str
+    kernel_sources: str
+
+class CacheInfo(NamedTuple):
+    directory: str
+    mode: str
+    max_bytes: int
+    compilations: int
+    disk_hits: int
+    rejected: int
+
+def version() -> str: ...
+def runtime_info() -> RuntimeInfo: ...
+def cache_info() -> CacheInfo: ...
+def stop_logging() -> None: ...

@@ -1,0 +1,331 @@
+/* funlib: dense and sparse matrix work on any SYCL device. The C interface.
+ *
+ * Conventions
+ *   - Every function returns a funlib_status. On anything but FUNLIB_SUCCESS, funlib_last_error()
+ *     gives the text of the error on the calling thread, and out parameters are untouched.
+ *   - Objects are opaque and reference counted. "New reference" means that the caller releases it.
+ *     "Borrowed" means that it lives as long as the object that it was read from.
+ *   - Passing NULL where an object is required is FUNLIB_ERROR_INVALID_ARGUMENT, never a crash.
+ *     Releasing NULL does nothing.
+ *   - Sizes, strides and offsets are int64_t and count elements, not bytes, unless the name says so.
+ *   - Functions may be called from any thread. No C++ exception leaves the library.
+ */
+#ifndef FUNLIB_FUNLIB_H
+#define FUNLIB_FUNLIB_H
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define FUNLIB_API __attribute__((visibility("default")))
+#else
+#define FUNLIB_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status and library ------------------------------------------------------------------- */
+
+typedef enum funlib_status {
+  FUNLIB_SUCCESS = 0,
+  FUNLIB_ERROR_INVALID_ARGUMENT = 1, /* a value that can't be right: shape, range, overlap, NULL */
+  FUNLIB_ERROR_TYPE = 2,             /* data types that don't fit */
+  FUNLIB_ERROR_NOT_FOUND = 3,        /* no queue, kernel or entry of that name */
+  FUNLIB_ERROR_NO_DEVICE = 4,        /* no device fits the request */
+  FUNLIB_ERROR_OUT_OF_MEMORY = 5,    /* device or host memory; the next call works */
+  FUNLIB_ERROR_UNSUPPORTED = 6,      /* this device or kernel can't do it */
+  FUNLIB_ERROR_COMPILE = 7,          /* the run-time compiler failed; the text holds its log */
+  FUNLIB_ERROR_RUNTIME = 8,          /* the SYCL runtime failed */
+  FUNLIB_ERROR_BUSY = 9,             /* the tensor is in use by an open host view */
+  FUNLIB_ERROR_FORKED = 10           /* the process was forked after the runtime started */
+} funlib_status;
+
+/* Text of the last error on this thread; "" if there was none. Valid until the next funlib call on
+ * this thread. */
+FUNLIB_API const char* funlib_last_error(void);
+
+/* Version of the library, "major.minor.patch". Static. */
+FUNLIB_API const char* funlib_version(void);
+
+typedef enum funlib_log_level {
+  FUNLIB_LOG_DEBUG = 10,
+  FUNLIB_LOG_INFO = 20,
+  FUNLIB_LOG_WARNING = 30
+} funlib_log_level;
+
+/* Receives the library's messages, on the thread that caused them. One callback a process; NULL
+ * switches logging off (the default). */
+typedef void (*funlib_log_callback)(funlib_log_level level, const char* message, void* user);
+FUNLIB_API funlib_status funlib_log_set_callback(funlib_log_callback callback, void* user);
+
+/* Where the pieces of the runtime were found. Strings are borrowed and live as long as the process;
+ * "" where a piece was not found. */
+typedef struct funlib_runtime_info {
+  const char* library;        /* libfunlib.so */
+  const char* sycl_library;   /* libsycl.so */
+  const char* compiler;       /* the compiler program */
+  const char* opencl_cpu;     /* Intel's OpenCL CPU runtime */
+  const char* kernel_sources; /* "embedded", or the directory named by FUNLIB_KERNEL_DIR */
+} funlib_runtime_info;
+FUNLIB_API funlib_status funlib_runtime_get_info(funlib_runtime_info* info);
+
+/* State of the kernel cache. Strings are borrowed and live as long as the process. */
+typedef struct funlib_cache_info {
+  const char* directory; /* "" when there is none */
+  const char* mode;      /* "on", "readonly" or "off" */
+  int64_t max_bytes;     /* bound on the directory's size */
+  int64_t compilations;  /* kernels compiled by this process */
+  int64_t disk_hits;     /* images loaded from the directory by this process */
+  int64_t rejected;      /* damaged or foreign files met and ignored by this process */
+} funlib_cache_info;
+FUNLIB_API funlib_status funlib_cache_get_info(funlib_cache_info* info);
+
+/* ---- data types ---------------------------------------------------------------------------- */
+
+typedef enum funlib_dtype { FUNLIB_FLOAT32 = 0, FUNLIB_FLOAT64 = 1, FUNLIB_INT32 = 2 } funlib_dtype;
+
+#define FUNLIB_MAX_DIMS 8
+
+typedef struct funlib_dtype_info {
+  const char* name; /* NumPy's name: "float32" */
+  int64_t itemsize; /* bytes */
+} funlib_dtype_info;
+/* Number of data types; their values are 0 .. count - 1. */
+FUNLIB_API funlib_status funlib_dtype_count(int64_t* count);
+FUNLIB_API funlib_status funlib_dtype_get_info(funlib_dtype dtype, funlib_dtype_info* info);
+
+/* ---- devices ------------------------------------------------------------------------------- */
+
+/* One SYCL device. Strings are borrowed and live as long as the process. */
+typedef struct funlib_device_info {
+  const char* name;
+  const char* vendor;
+  const char* backend; /* "opencl", "level_zero", "cuda", "hip" or "other" */
+  const char* driver;  /* driver version */
+  const char* type;    /* "cpu", "gpu" or "accelerator" */
+  const char*
+      matrix_types; /* types that the matrix engines multiply, "bf16 fp16 int8"; "" if none */
+  int64_t compute_units;
+  int64_t local_memory_bytes;
+  int64_t global_memory_bytes;
+  int64_t max_allocation_bytes;
+  int64_t max_work_group_size;
+  int64_t sub_group_size_count;
+  int64_t sub_group_sizes[16];
+  int32_t has_fp64;
+  int32_t has_fp16;
+  int32_t host_accessible; /* 1: host views of its tensors are zero-copy */
+} funlib_device_info;
+FUNLIB_API funlib_status funlib_device_count(int64_t* count);
+FUNLIB_API funlib_status funlib_device_get_info(int64_t index, funlib_device_info* info);
+
+/* ---- queues -------------------------------------------------------------------------------- */
+
+typedef struct funlib_queue funlib_queue;
+
+/* Which device a queue is for. NULL or "any" matches everything. */
+typedef struct funlib_queue_options {
+  const char* device;  /* "gpu", "cpu", "accelerator", "any" */
+  const char* vendor;  /* part of the vendor's name, case ignored */
+  const char* backend; /* "opencl", "level_zero", "cuda", "hip" */
+  int32_t profiling;   /* 1: events carry device times */
+} funlib_queue_options;
+
+/* Makes an in-order queue on the first device that fits (GPUs before CPUs before accelerators where
+ * the options leave it open) and files it under `name`. options NULL: any device, with profiling.
+ * FUNLIB_ERROR_INVALID_ARGUMENT if the name is taken, FUNLIB_ERROR_NO_DEVICE if nothing fits.
+ * *queue: new reference. */
+FUNLIB_API funlib_status funlib_queue_register(const char* name,
+                                               const funlib_queue_options* options,
+                                               funlib_queue** queue);
+/* Takes the name off the registry; tensors and callers that hold the queue keep it alive. */
+FUNLIB_API funlib_status funlib_queue_unregister(const char* name);
+/* The queue filed under `name`. NULL: the queue named "default", which is made on first use on the
+ * first device there is. *queue: new reference. */
+FUNLIB_API funlib_status funlib_queue_get(const char* name, funlib_queue** queue);
+FUNLIB_API funlib_status funlib_queue_retain(funlib_queue* queue);
+FUNLIB_API void funlib_queue_release(funlib_queue* queue);
+/* Waits for all work in the queue; reports its asynchronous errors. */
+FUNLIB_API funlib_status funlib_queue_wait(funlib_queue* queue);
+
+typedef struct funlib_queue_info {
+  const char* name; /* borrowed */
+  int64_t device;   /* index for funlib_device_get_info */
+  int32_t profiling;
+} funlib_queue_info;
+FUNLIB_API funlib_status funlib_queue_get_info(funlib_queue* queue, funlib_queue_info* info);
+
+/* Memory of the queue's device, as this process uses it. */
+typedef struct funlib_memory_info {
+  int64_t live_bytes;         /* in tensors and workspaces */
+  int64_t cached_bytes;       /* held for reuse */
+  int64_t peak_bytes;         /* highest live_bytes + cached_bytes so far */
+  int64_t allocations;        /* requests so far */
+  int64_t driver_allocations; /* requests that went to the driver */
+  int64_t free_bytes; /* free on the device; an upper bound where the driver does not tell */
+} funlib_memory_info;
+FUNLIB_API funlib_status funlib_memory_get_info(funlib_queue* queue, funlib_memory_info* info);
+/* Gives cached blocks of the queue's device back to the driver. freed_bytes may be NULL. */
+FUNLIB_API funlib_status funlib_memory_trim(funlib_queue* queue, int64_t* freed_bytes);
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+typedef struct funlib_event funlib_event;
+
+FUNLIB_API funlib_status funlib_event_retain(funlib_event* event);
+FUNLIB_API void funlib_event_release(funlib_event* event);
+/* Waits until the operation is done. Its asynchronous errors surface here, with its name and shape. */
+FUNLIB_API funlib_status funlib_event_wait(funlib_event* event);
+/* *complete: 1 when done, else 0. Does not wait. */
+FUNLIB_API funlib_status funlib_event_is_complete(funlib_event* event, int32_t* complete);
+/* What the event stands for, "gemm_tiled 128x128x128 float32" (borrowed). */
+FUNLIB_API funlib_status funlib_event_label(funlib_event* event, const char** label);
+
+/* Device times in nanoseconds. Waits for the operation. FUNLIB_ERROR_UNSUPPORTED on a queue without
+ * profiling. An operation of several commands (packing, then the product) reports the submission and
+ * start of the first, the end of the last, and in kernel_ns the sum of what each took. */
+typedef struct funlib_event_times {
+  uint64_t submit_ns;
+  uint64_t start_ns;
+  uint64_t end_ns;
+  uint64_t kernel_ns;
+} funlib_event_times;
+FUNLIB_API funlib_status funlib_event_get_times(funlib_event* event, funlib_event_times* times);
+
+/* ---- tensors ------------------------------------------------------------------------------- */
+
+/* A strided view of a device allocation. Views share the allocation, which is returned to the
+ * allocator when the last of them and the last operation in flight on it are done. */
+typedef struct funlib_tensor funlib_tensor;
+
+/* A C-contiguous tensor with undefined contents. queue NULL: the default queue. ndim 0 ..
+ * FUNLIB_MAX_DIMS; a dimension may be 0. *tensor: new reference. */
+FUNLIB_API funlib_status funlib_tensor_create(funlib_queue* queue, funlib_dtype dtype, int64_t ndim,
+                                              const int64_t* shape, funlib_tensor** tensor);
+/* A view of `base`. offset counts from the first element of `base`; strides may be negative or zero.
+ * Views that reach outside the allocation are FUNLIB_ERROR_INVALID_ARGUMENT. */
+FUNLIB_API funlib_status funlib_tensor_view(funlib_tensor* base, int64_t ndim, const int64_t* shape,
+                                            const int64_t* strides, int64_t offset,
+                                            funlib_tensor** tensor);
+/* A view of a C-contiguous tensor under another shape of as many elements. */
+FUNLIB_API funlib_status funlib_tensor_reshape(funlib_tensor* base, int64_t ndim,
+                                               const int64_t* shape, funlib_tensor** tensor);
+/* A view with permuted dimensions. axes NULL: reversed. */
+FUNLIB_API funlib_status funlib_tensor_transpose(funlib_tensor* base, const int64_t* axes,
+                                                 funlib_tensor** tensor);
+FUNLIB_API funlib_status funlib_tensor_retain(funlib_tensor* tensor);
+FUNLIB_API void funlib_tensor_release(funlib_tensor* tensor);
+
+typedef struct funlib_tensor_info {
+  funlib_dtype dtype;
+  int64_t ndim;
+  const int64_t* shape;   /* borrowed, ndim entries */
+  const int64_t* strides; /* borrowed, ndim entries, elements */
+  int64_t size;           /* elements */
+  int64_t nbytes;         /* size * itemsize */
+  int32_t contiguous;     /* 1: C-contiguous */
+  int64_t device;         /* index for funlib_device_get_info */
+} funlib_tensor_info;
+FUNLIB_API funlib_status funlib_tensor_get_info(funlib_tensor* tensor, funlib_tensor_info* info);
+/* The queue that the tensor was made on. *queue: new reference. */
+FUNLIB_API funlib_status funlib_tensor_get_queue(funlib_tensor* tensor, funlib_queue** queue);
+/* Device address of the first element; NULL for an empty tensor. For interoperation: the caller
+ * orders his accesses with the queue's. */
+FUNLIB_API funlib_status funlib_tensor_data(funlib_tensor* tensor, void** data);
+/* The last operation that wrote the tensor's allocation, *event NULL if there was none, else a new
+ * reference. */
+FUNLIB_API funlib_status funlib_tensor_get_event(funlib_tensor* tensor, funlib_event** event);
+
+/* The functions below return at once; `event` may be NULL, else a new reference. */
+
+/* Sets each element to the value (one element of the tensor's data type). */
+FUNLIB_API funlib_status funlib_tensor_fill(funlib_tensor* tensor, const void* value,
+                                            funlib_event** event);
+/* Copies nbytes (which must be the tensor's nbytes) of C-ordered elements. The host memory stays
+ * untouched and alive until the event is complete: the caller's duty. */
+FUNLIB_API funlib_status funlib_tensor_copy_from_host(funlib_tensor* tensor, const void* host,
+                                                      int64_t nbytes, funlib_event** event);
+FUNLIB_API funlib_status funlib_tensor_copy_to_host(funlib_tensor* tensor, void* host,
+                                                    int64_t nbytes, funlib_event** event);
+/* Copies element by element between tensors of one shape and data type, whatever their strides. */
+FUNLIB_API funlib_status funlib_tensor_copy(funlib_tensor* destination, funlib_tensor* source,
+                                            funlib_event** event);
+
+typedef enum funlib_map_mode {
+  FUNLIB_MAP_READ = 1,
+  FUNLIB_MAP_WRITE = 2, /* contents undefined on entry, written back by unmap */
+  FUNLIB_MAP_READ_WRITE = 3
+} funlib_map_mode;
+typedef struct funlib_mapping {
+  void* data;                       /* first element, host address */
+  int64_t strides[FUNLIB_MAX_DIMS]; /* elements; those of the tensor, or C order when staged */
+  int32_t zero_copy;                /* 1: `data` is the allocation itself */
+} funlib_mapping;
+/* Makes the tensor readable and writable on the host, after waiting for its operations: the
+ * allocation itself where the device shares memory with the host, else a pinned staging buffer.
+ * While a mapping that writes is open, no operation and no other mapping may use the allocation;
+ * while one that reads is open, none may write it (FUNLIB_ERROR_BUSY). */
+FUNLIB_API funlib_status funlib_tensor_map(funlib_tensor* tensor, funlib_map_mode mode,
+                                           funlib_mapping* mapping);
+/* Ends the mapping whose data is `data`; waits for the write-back. */
+FUNLIB_API funlib_status funlib_tensor_unmap(funlib_tensor* tensor, void* data);
+
+/* ---- GEMM ---------------------------------------------------------------------------------- */
+
+typedef struct funlib_gemm_options {
+  double alpha;        /* 1 */
+  double beta;         /* 0 */
+  int32_t transpose_a; /* op(A) = A^T */
+  int32_t transpose_b;
+  const char* kernel;  /* a name of the registry, or NULL: chosen by device and shape */
+  funlib_queue* queue; /* NULL: the queue of A */
+} funlib_gemm_options;
+/* Sets the defaults noted above. */
+FUNLIB_API funlib_status funlib_gemm_options_init(funlib_gemm_options* options);
+
+/* C = alpha * op(A) @ op(B) + beta * C, with op(A) M x K, op(B) K x N, C M x N of one data type, any
+ * strides. *c NULL: C is made on the queue (new reference; beta must be 0); else C is written in
+ * place and may not overlap A or B. With beta == 0, C is never read; with K == 0 or alpha == 0, A and
+ * B are not read. int32 wraps, and takes whole alpha and beta only. options and event may be NULL. */
+FUNLIB_API funlib_status funlib_gemm(funlib_tensor* a, funlib_tensor* b,
+                                     const funlib_gemm_options* options, funlib_tensor** c,
+                                     funlib_event** event);
+
+/* One row of the registry. Everything is borrowed and static. */
+typedef struct funlib_kernel_parameter {
+  const char* name;
+  int64_t value; /* default */
+  int64_t legal_count;
+  const int64_t* legal;
+} funlib_kernel_parameter;
+typedef struct funlib_kernel_info {
+  const char* name;
+  const char* idea;   /* one line */
+  const char* source; /* file under lib/kernels */
+  int64_t dtype_count;
+  const funlib_dtype* dtypes;
+  int64_t parameter_count;
+  const funlib_kernel_parameter* parameters;
+  int64_t work_group_rows; /* with the default parameters */
+  int64_t work_group_columns;
+  int64_t tile_rows; /* outputs of one work-group */
+  int64_t tile_columns;
+} funlib_kernel_info;
+FUNLIB_API funlib_status funlib_gemm_kernel_count(int64_t* count);
+FUNLIB_API funlib_status funlib_gemm_kernel_get_info(int64_t index, funlib_kernel_info* info);
+/* The name of the kernel that funlib_gemm would choose (borrowed, static). *c is not looked at. */
+FUNLIB_API funlib_status funlib_gemm_select(funlib_tensor* a, funlib_tensor* b,
+                                            const funlib_gemm_options* options,
+                                            const char** kernel);
+/* Compiles one specialisation of a kernel to an object-state SYCLBIN (SPIR-V inside, where the
+ * queue's device takes SPIR-V), for inspection by other compilers. *data is freed by funlib_free. */
+FUNLIB_API funlib_status funlib_gemm_kernel_object(funlib_queue* queue, const char* kernel,
+                                                   funlib_dtype dtype, int32_t transpose_a,
+                                                   int32_t transpose_b, void** data, int64_t* size);
+FUNLIB_API void funlib_free(void* data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+// gemm_blocked2x2: 2 x 2 outputs a work-item, held in registers, from global memory.
+//
+//               B  |.......|.......|        A work-item owns rows i, i + EDGE and columns
+//                  | j     | j+EDGE|        j, j + EDGE of its work-group's 2*EDGE x 2*EDGE tile:
+//   A            +-------+-------+          columns of neighbours stay neighbours, so loads of B
+//   i      ----> | c00   | c01   |          remain coalesced. Two elements of A and two of B feed
+//                +-------+-------+          four multiply-adds: half the loads of gemm for each.
+//   i+EDGE ----> | c10   | c11   |
+//                +-------+-------+
+//
+// A row or column outside the matrix is replaced by the last one inside: it computes something that
+// is never stored, and the inner loop needs no condition.
+//
+// Parameters: FUNLIB_EDGE, the edge of the square work-group.
+#include "gemm_common.hpp"
+
+FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
+void gemm_blocked2x2(FUNLIB_GEMM_ARGUMENTS) {
+  using namespace funlib;
+  constexpr int edge = FUNLIB_EDGE;
+  const Tile tile = output_tile(N, 2 * edge, 2 * edge);
+  const int64 i0 = tile.row + local_id<2>(0), i1 = i0 + edge;
+  const int64 j0 = tile.column + local_id<2>(1), j1 = j0 + edge;
+  const int64 row0 = min(i0, M - 1), row1 = min(i1, M - 1);
+  const int64 column0 = min(j0, N - 1), column1 = min(j1, N - 1);
+  Acc c00 = 0, c01 = 0, c10 = 0, c11 = 0;
+  for (int64 k = 0; k < K; ++k) {
+    const Acc a0 = element_a(A, lda, row0, k), a1 = element_a(A, lda, row1, k);
+    const Acc b0 = element_b(B, ldb, k, column0), b1 = element_b(B, ldb, k, column1);
+    c00 += a0 * b0;
+    c01 += a0 * b1;
+    c10 += a1 * b0;
+    c11 += a1 * b1;
+  }
+  if (i0 < M && j0 < N) store_c(C, ldc, i0, j0, c00, alpha, beta);
+  if (i0 < M && j1 < N) store_c(C, ldc, i0, j1, c01, alpha, beta);
+  if (i1 < M && j0 < N) store_c(C, ldc, i1, j0, c10, alpha, beta);
+  if (i1 < M && j1 < N) store_c(C, ldc, i1, j1, c11, alpha, beta);
+}

@@ -1,0 +1,190 @@
+#include "runtime/device.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sycl/ext/oneapi/matrix/matrix.hpp>
+
+#include "program/digest.hpp"
+#include "runtime/paths.hpp"
+
+namespace funlib {
+namespace {
+
+const char* backend_name(sycl::backend backend) {
+  switch (backend) {
+    case sycl::backend::opencl:
+      return "opencl";
+    case sycl::backend::ext_oneapi_level_zero:
+      return "level_zero";
+    case sycl::backend::ext_oneapi_cuda:
+      return "cuda";
+    case sycl::backend::ext_oneapi_hip:
+      return "hip";
+    default:
+      return "other";
+  }
+}
+
+const char* type_name(sycl::info::device_type type) {
+  switch (type) {
+    case sycl::info::device_type::cpu:
+      return "cpu";
+    case sycl::info::device_type::gpu:
+      return "gpu";
+    default:
+      return "accelerator";
+  }
+}
+
+// The OpenCL CPU device compiles for the very processor it runs on, and its name does not tell
+// processors apart: a cache shared between machines needs the instruction sets too.
+std::string host_instruction_sets() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line))
+    if (line.rfind("flags", 0) == 0) return digest(line);
+  return "unknown";
+}
+
+std::string matrix_types(const sycl::device& device) {
+  namespace matrix = sycl::ext::oneapi::experimental::matrix;
+  namespace info = sycl::ext::oneapi::experimental::info;
+  std::set<std::string> names;
+  try {
+    for (const auto& row : device.get_info<info::device::matrix_combinations>()) {
+      switch (row.atype) {
+        case matrix::matrix_type::bf16:
+          names.insert("bf16");
+          break;
+        case matrix::matrix_type::fp16:
+          names.insert("fp16");
+          break;
+        case matrix::matrix_type::tf32:
+          names.insert("tf32");
+          break;
+        case matrix::matrix_type::fp64:
+          names.insert("fp64");
+          break;
+        case matrix::matrix_type::sint8:
+        case matrix::matrix_type::uint8:
+          names.insert("int8");
+          break;
+        default:
+          break;
+      }
+    }
+  } catch (const sycl::exception&) {
+    // A device of an architecture that the runtime does not know has none to report.
+  }
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : " ") + name;
+  return text;
+}
+
+bool shares_host_memory(const sycl::device& device) {
+  if (environment("FUNLIB_HOST_ACCESS") == "staging") return false;
+  if (!device.has(sycl::aspect::usm_shared_allocations)) return false;
+  return device.is_cpu();
+}
+
+std::vector<std::unique_ptr<Device>> discover() {
+  std::vector<std::unique_ptr<Device>> found;
+  try {
+    for (const auto& device : sycl::device::get_devices()) {
+      if (!device.has(sycl::aspect::usm_device_allocations)) continue;
+      found.push_back(std::make_unique<Device>(int64_t(found.size()), device));
+    }
+  } catch (const sycl::exception& error) {
+    const std::string selector = environment("ONEAPI_DEVICE_SELECTOR");
+    fail(FUNLIB_ERROR_NO_DEVICE, "the SYCL runtime could not list its devices: ", error.what(),
+         selector.empty() ? std::string()
+                          : concat(" (ONEAPI_DEVICE_SELECTOR is \"", selector, "\")"));
+  }
+  return found;
+}
+
+}  // namespace
+
+Device::Device(int64_t index, const sycl::device& handle)
+    : index_(index),
+      handle_(handle),
+      name_(handle.get_info<sycl::info::device::name>()),
+      vendor_(handle.get_info<sycl::info::device::vendor>()),
+      driver_(handle.get_info<sycl::info::device::driver_version>()),
+      matrix_types_(matrix_types(handle)),
+      pool_(*this) {
+  namespace what = sycl::info::device;
+  info_.name = name_.c_str();
+  info_.vendor = vendor_.c_str();
+  info_.backend = backend_name(handle.get_backend());
+  info_.driver = driver_.c_str();
+  info_.type = type_name(handle.get_info<what::device_type>());
+  info_.matrix_types = matrix_types_.c_str();
+  info_.compute_units = handle.get_info<what::max_compute_units>();
+  info_.local_memory_bytes = int64_t(handle.get_info<what::local_mem_size>());
+  info_.global_memory_bytes = int64_t(handle.get_info<what::global_mem_size>());
+  info_.max_allocation_bytes = int64_t(handle.get_info<what::max_mem_alloc_size>());
+  info_.max_work_group_size = int64_t(handle.get_info<what::max_work_group_size>());
+  const auto sizes = handle.get_info<what::sub_group_sizes>();
+  info_.sub_group_size_count = std::min<int64_t>(int64_t(sizes.size()), 16);
+  std::copy_n(sizes.begin(), info_.sub_group_size_count, info_.sub_group_sizes);
+  info_.has_fp64 = handle.has(sycl::aspect::fp64);
+  info_.has_fp16 = handle.has(sycl::aspect::fp16);
+  info_.host_accessible = shares_host_memory(handle);
+  code_identity_ = concat(info_.backend, " | ", vendor_, " | ", name_, " | ", driver_);
+  if (handle.is_cpu())
+    code_identity_ +=
+        concat(" | ", host_instruction_sets(), " | ", environment("CL_CONFIG_CPU_TARGET_ARCH"));
+}
+
+const sycl::context& Device::context() {
+  std::call_once(context_once_, [this] { context_ = std::make_unique<sycl::context>(handle_); });
+  return *context_;
+}
+
+const std::vector<std::unique_ptr<Device>>& devices() {
+  enter_runtime();
+  // Never destroyed: the SYCL runtime may be gone before static objects are.
+  static const auto* found = new std::vector<std::unique_ptr<Device>>(discover());
+  return *found;
+}
+
+std::string describe_devices() {
+  const auto& all = devices();
+  if (all.empty())
+    return concat("the SYCL runtime found no device at all",
+                  paths().opencl_cpu.empty()
+                      ? "; for the CPU device: pip install \"intel-opencl-rt==2026.2.*\""
+                      : "");
+  std::string text = "available:";
+  for (const auto& device : all)
+    text +=
+        concat(device->index() == 0 ? " " : ", ", device->info().name, " (", device->info().type,
+               ", ", device->info().backend, ", ", device->info().vendor, ")");
+  return text;
+}
+
+}  // namespace funlib
+
+extern "C" {
+
+funlib_status funlib_device_count(int64_t* count) {
+  return funlib::guarded([&] {
+    auto& target = funlib::required(count, "count");
+    target = int64_t(funlib::devices().size());
+  });
+}
+
+funlib_status funlib_device_get_info(int64_t index, funlib_device_info* info) {
+  return funlib::guarded([&] {
+    auto& target = funlib::required(info, "info");
+    const auto& all = funlib::devices();
+    if (index < 0 || index >= int64_t(all.size()))
+      funlib::invalid("device index ", index, " is out of range: there are ", all.size(),
+                      " devices");
+    target = all[size_t(index)]->info();
+  });
+}
+
+}  // extern "C"

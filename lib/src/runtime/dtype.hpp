@@ -1,0 +1,28 @@
+// Data types: one row each. A new type is a row here and an enumerator in funlib.h.
+#pragma once
+
+#include "runtime/error.hpp"
+
+namespace funlib {
+
+struct Dtype {
+  const char* name;         // NumPy's name
+  const char* device_type;  // how a kernel source spells it
+  int64_t itemsize;         // bytes
+  bool is_integer;
+  bool needs_fp64;
+};
+
+inline constexpr Dtype dtypes[] = {
+    {"float32", "float", 4, false, false},
+    {"float64", "double", 8, false, true},
+    {"int32", "int", 4, true, false},
+};
+inline constexpr int64_t dtype_count = sizeof dtypes / sizeof dtypes[0];
+
+inline const Dtype& dtype_of(funlib_dtype dtype) {
+  if (dtype < 0 || dtype >= dtype_count) invalid("unknown data type number ", int(dtype));
+  return dtypes[dtype];
+}
+
+}  // namespace funlib

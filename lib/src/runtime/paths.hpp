@@ -1,0 +1,19 @@
+// Where the pieces of the runtime lie on disk.
+#pragma once
+
+#include <string>
+
+namespace funlib {
+
+struct Paths {
+  std::string library;     // libfunlib.so
+  std::string sycl;        // libsycl.so as loaded
+  std::string compiler;    // the compiler program, "" when missing
+  std::string opencl_cpu;  // libintelocl.so, "" when missing
+};
+const Paths& paths();
+
+std::string directory_of(const std::string& path);
+std::string environment(const char* name, const char* fallback = "");
+
+}  // namespace funlib

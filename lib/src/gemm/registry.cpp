@@ -18,7 +18,9 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "gemm.cpp",
        every_dtype,
        {edge},
-       [](const ParameterValues& p) -> GemmGeometry { return {p[0], p[0], p[0], p[0], 0}; }},
+       [](const ParameterValues& p) -> GemmGeometry {
+         return {p[0], p[0], p[0], p[0], 0};
+       }},
       {"gemm_tiled",
        "one output a work-item, A and B tiles in local memory",
        "gemm_tiled.cpp",

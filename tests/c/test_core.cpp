@@ -1,0 +1,249 @@
+// Inner parts that the C interface can't provoke: asynchronous errors, messages between the library
+// and its compiler program, the image cache's files, the allocator's reuse.
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "program/cache.hpp"
+#include "program/message.hpp"
+#include "runtime/queue.hpp"
+#include "runtime/tensor.hpp"
+
+namespace {
+
+using namespace funlib;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::vector<std::string> files_in(const std::string& directory) {
+  std::vector<std::string> names;
+  DIR* listing = opendir(directory.c_str());
+  while (const dirent* entry = readdir(listing))
+    if (entry->d_name[0] != '.') names.push_back(directory + "/" + entry->d_name);
+  closedir(listing);
+  return names;
+}
+
+struct TemporaryDirectory {
+  std::string path;
+  TemporaryDirectory() {
+    char name[] = "/tmp/funlib-test-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~TemporaryDirectory() {
+    chmod(path.c_str(), 0700);
+    for (const auto& file : files_in(path)) unlink(file.c_str());
+    rmdir(path.c_str());
+  }
+};
+
+// An error that arises on the device after the call returned surfaces at the wait, with the
+// operation's name and shape.
+void asynchronous_errors() {
+  const auto queue = get_queue(nullptr);
+  const Label label{"gemm_tiled", "float32", {12, 34, 56}, 3};
+  Operation operation(queue, label);
+  operation.submit([](sycl::handler& handler) {
+    handler.host_task([] { throw std::runtime_error("planted"); });
+  });
+  const auto event = operation.finish();
+  std::string text;
+  try {
+    event->wait();
+  } catch (const Error& error) {
+    CHECK(error.status() == FUNLIB_ERROR_RUNTIME);
+    text = error.what();
+  }
+  CHECK(contains(text, "gemm_tiled 12x34x56 float32"));
+  CHECK(contains(text, "planted"));
+  // Reported once; the queue goes on.
+  queue->wait();
+}
+
+void messages() {
+  Message message;
+  message.add("empty", "");
+  message.add("binary", std::string("\0\xff\n", 3));
+  message.add("option", "-O3");
+  const std::string bytes = message.encode();
+  const auto same = Message::decode(bytes);
+  CHECK(same.has_value());
+  CHECK(same && same->fields() == message.fields());
+  CHECK(!Message::decode("").has_value());
+  CHECK(!Message::decode(bytes + "x").has_value());
+  for (size_t size = 0; size < bytes.size(); ++size)
+    CHECK(!Message::decode(bytes.substr(0, size)).has_value());
+}
+
+void cache_files() {
+  const TemporaryDirectory directory;
+  const std::string key = "the key", image(1000, 'i');
+  ImageCache cache(directory.path, ImageCache::Mode::on, 1 << 20);
+  CHECK(!cache.load(key).has_value());
+  cache.store(key, image);
+  CHECK(cache.load(key) == image);
+  CHECK(!cache.load("another key").has_value());
+  const auto files = files_in(directory.path);
+  CHECK(files.size() == 1);
+
+  // Every single damaged byte, every truncation and any addition is noticed.
+  const std::string whole = read_file(files[0]);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = char(damaged[at] ^ 0x20);
+    write_file(files[0], damaged);
+    CHECK(!cache.load(key).has_value());
+  }
+  for (size_t size = 0; size < whole.size(); size += 7) {
+    write_file(files[0], whole.substr(0, size));
+    CHECK(!cache.load(key).has_value());
+  }
+  write_file(files[0], whole + "x");
+  CHECK(!cache.load(key).has_value());
+  write_file(files[0], whole);
+  CHECK(cache.load(key) == image);
+
+  ImageCache readonly(directory.path, ImageCache::Mode::readonly, 1 << 20);
+  CHECK(readonly.load(key) == image);
+  readonly.store("second", image);
+  CHECK(!readonly.load("second").has_value());
+  ImageCache off(directory.path, ImageCache::Mode::off, 1 << 20);
+  CHECK(!off.load(key).has_value());
+}
+
+void cache_bound() {
+  const TemporaryDirectory directory;
+  ImageCache cache(directory.path, ImageCache::Mode::on, 5000);
+  const std::string image(1500, 'i');
+  for (int i = 0; i < 3; ++i) {
+    cache.store("key " + std::to_string(i), image);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  CHECK(cache.load("key 0") == image);  // now the youngest
+  cache.store("key 3", image);
+  CHECK(cache.load("key 0") == image);
+  CHECK(!cache.load("key 1").has_value());
+  CHECK(cache.load("key 3") == image);
+  CHECK(files_in(directory.path).size() == 3);
+}
+
+void cache_of_others() {
+  const TemporaryDirectory directory;
+  ImageCache mine(directory.path, ImageCache::Mode::on, 1 << 20);
+  mine.store("key", "image");
+  chmod(directory.path.c_str(), 0777);
+  ImageCache cache(directory.path, ImageCache::Mode::on, 1 << 20);
+  CHECK(!cache.load("key").has_value());
+}
+
+void allocator_reuse() {
+  const auto queue = get_queue(nullptr);
+  Pool& pool = queue->device.pool();
+  pool.trim();
+  const auto before = pool.info();
+  Block first = pool.allocate(100000);
+  void* const address = first.data;
+  CHECK(first.size >= 100000);
+  pool.give_back(std::move(first));
+  Block second = pool.allocate(100000);
+  CHECK(second.data == address);
+  Block third = pool.allocate(100000);
+  CHECK(third.data != address);
+  CHECK(pool.info().driver_allocations - before.driver_allocations == 2);
+  CHECK(pool.allocate(0).data == nullptr);
+  pool.give_back(std::move(second));
+  pool.give_back(std::move(third));
+  CHECK(pool.info().cached_bytes > 0);
+  CHECK(pool.trim() > 0);
+  CHECK(pool.info().cached_bytes == 0);
+  CHECK(pool.info().live_bytes == before.live_bytes);
+}
+
+// A block that comes back with work of another queue in flight carries it as a dependency.
+void allocator_dependencies() {
+  const auto queue = get_queue(nullptr);
+  const auto other = Ref<Queue>::make("other", queue->device, true);
+  void* address;
+  {
+    const auto storage = Ref<Storage>::make(queue, 4096);
+    address = storage->data();
+    Operation operation(other, Label{});
+    operation.submit([&](sycl::handler& handler) { handler.memset(address, 0, 4096); });
+    storage->record(*other, true, operation.finish());
+  }
+  const auto storage = Ref<Storage>::make(queue, 4096);
+  CHECK(storage->data() == address);
+  std::vector<sycl::event> dependencies;
+  storage->add_dependencies(*queue, false, dependencies);
+  CHECK(dependencies.size() == 1);
+  dependencies.clear();
+  storage->add_dependencies(*other, false, dependencies);
+  CHECK(dependencies.empty());
+  storage->wait();
+}
+
+void overlap() {
+  const auto queue = get_queue(nullptr);
+  const int64_t shape[] = {6, 8};
+  const auto base = create_tensor(queue, FUNLIB_FLOAT32, 2, shape);
+  const auto view = [&](int64_t rows, int64_t columns, int64_t row, int64_t column) {
+    auto tensor = Ref<Tensor>::make();
+    tensor->queue = base->queue;
+    tensor->storage = base->storage;
+    tensor->dtype = base->dtype;
+    tensor->ndim = 2;
+    tensor->shape[0] = rows;
+    tensor->shape[1] = columns;
+    tensor->strides[0] = 8;
+    tensor->strides[1] = 1;
+    tensor->offset = row * 8 + column;
+    tensor->summarise();
+    return tensor;
+  };
+  CHECK(may_overlap(*base, *base));
+  CHECK(may_overlap(*view(6, 4, 0, 0), *view(6, 4, 0, 3)));
+  CHECK(!may_overlap(*view(6, 4, 0, 0), *view(6, 4, 0, 4)));
+  CHECK(!may_overlap(*view(2, 8, 0, 0), *view(2, 8, 2, 0)));
+  CHECK(may_overlap(*view(3, 8, 0, 0), *view(2, 8, 2, 0)));
+  CHECK(!may_overlap(*view(0, 8, 0, 0), *base));
+  const auto elsewhere = create_tensor(queue, FUNLIB_FLOAT32, 2, shape);
+  CHECK(!may_overlap(*base, *elsewhere));
+}
+
+}  // namespace
+
+int main() {
+  messages();
+  cache_files();
+  cache_bound();
+  cache_of_others();
+  if (funlib::devices().empty()) {
+    std::printf("no SYCL device: the rest is skipped\n");
+    return checks_failed != 0 ? 1 : 77;
+  }
+  asynchronous_errors();
+  allocator_reuse();
+  allocator_dependencies();
+  overlap();
+  if (checks_failed == 0) std::printf("ok\n");
+  return checks_failed != 0;
+}

@@ -1,0 +1,373 @@
+"""GEMM benchmark: every kernel of the registry, the dispatch and NumPy, head to head, verified.
+
+    python perf/bench_gemm.py
+    python perf/bench_gemm.py --shapes square 64x1000x64 --dtype float32 int32
+    python perf/bench_gemm.py --kernels gemm gemm_tiled numpy
+    python perf/bench_gemm.py --json perf/results/gemm-cpu.json
+
+Shapes are M x K x N. The method is in docs/how_it_is_measured.md; in short: everything in one
+process, on one queue, on the same device-resident inputs; each call verified against a reference;
+medians. The exit status is 1 if a row isn't verified, 2 if the arguments are wrong or no device
+fits.
+"""
+
+import argparse
+import sys
+import time
+
+import common
+import numpy as np
+import tables
+
+SQUARE = ("128x128x128", "256x256x256", "512x512x512")
+RECTANGULAR = ("127x512x512", "512x64x512", "512x512x2048")
+TRANSFORMER = (
+    "256x384x384",
+    "256x384x1536",
+    "1024x768x768",
+    "1024x768x3072",
+    "1024x3072x768",
+    "1x4096x4096",
+    "333x777x555",
+)
+GROUPS = {
+    "square": SQUARE,
+    "rectangular": RECTANGULAR,
+    "transformer": TRANSFORMER,
+    "all": SQUARE + RECTANGULAR + TRANSFORMER,
+}
+DTYPES = ("float32", "float64", "int32")
+DISPATCH = "dispatch"  # gemm without kernel=
+NUMPY = "numpy"
+
+# What the warm-ups and repetitions of one implementation on one shape may take. Slow kernels make
+# fewer (common.repetitions), so that a full run on two processors stays below five minutes.
+CELL_SECONDS = 1.0
+
+# The thread pools of NumPy's BLAS and of a CPU device spin for a while after a call, on the
+# processors that the other one needs. This is how long they are given to go to sleep.
+SETTLE_SECONDS = 0.1
+
+# What outputs hold before a checked call, to show elements that were not written (and, in
+# floating point, ones that were read).
+POISON = {"float32": np.nan, "float64": np.nan, "int32": -0x21524111}
+
+
+def random_inputs(shape, dtype, seed=1):
+    """Random A (M x K) and B (K x N). Floats are uniform in [-1, 1); int32 has the full range, so
+    that products wrap."""
+    m, k, n = shape
+    random = np.random.default_rng(seed)
+
+    def matrix(rows, columns):
+        if dtype == "int32":
+            return random.integers(-(2**31), 2**31, (rows, columns), dtype=np.int32)
+        return random.uniform(-1, 1, (rows, columns)).astype(dtype)
+
+    return matrix(m, k), matrix(k, n)
+
+
+def wrapped_product(a, b):
+    """The int32 product modulo 2^32, exactly.
+
+    The operands are split into halves of 16 bits. Sums of K products of halves stay below 2^53 for
+    K up to 2^21, so float64 holds them exactly and the BLAS can form them.
+    """
+    a_low, b_low = (a & 0xFFFF).astype(np.float64), (b & 0xFFFF).astype(np.float64)
+    a_high, b_high = (a >> 16).astype(np.float64), (b >> 16).astype(np.float64)
+    low = (a_low @ b_low).astype(np.int64)
+    middle = (a_high @ b_low + a_low @ b_high).astype(np.int64)
+    return (low + (middle << 16)).astype(np.int32)
+
+
+def reference(a, b):
+    """The product and how far from it, element by element, a right result may be: (C, bound).
+
+    int32: the exact product modulo 2^32, bound 0. Floating point: a product summed in any order,
+    with or without fused multiply-add, differs from the exact one by at most gamma(K, u) |A||B|,
+    where gamma(K, u) = K u / (1 - K u) and u is the unit roundoff of the type (Higham, Accuracy and
+    Stability of Numerical Algorithms, section 3.5). The reference, in float64, has the same bound
+    with its own u.
+    """
+    if a.dtype == np.int32:
+        return wrapped_product(a, b), 0
+    k = a.shape[1]
+    exact_a, exact_b = a.astype(np.float64), b.astype(np.float64)
+
+    def gamma(dtype):
+        error = k * float(np.finfo(dtype).eps) / 2
+        return error / (1 - error)
+
+    # |A||B| is itself computed in float64, hence the last factor.
+    allowed = (gamma(a.dtype) + gamma(np.float64)) * (1 + 2 * gamma(np.float64))
+    return exact_a @ exact_b, allowed * (np.abs(exact_a) @ np.abs(exact_b))
+
+
+def check(result, expected, bound):
+    """Compares with the reference: (max error, whether each element is within its bound).
+
+    Elements that hold NaN make the error NaN and are never within the bound.
+    """
+    error = np.abs(result.astype(np.float64) - expected.astype(np.float64))
+    return float(error.max(initial=0)), bool(np.all(error <= bound))
+
+
+class FunlibCall:
+    """One way to multiply on the device: a kernel by name, or (kernel None) the dispatch."""
+
+    def __init__(self, funlib, queue, a, b, kernel):
+        self.funlib, self.queue, self.a, self.b, self.kernel = funlib, queue, a, b, kernel
+
+    def checked(self):
+        """The first call, into a poisoned output: (total ns, result as an ndarray)."""
+        dtype = self.a.dtype.name
+        shape = (self.a.shape[0], self.b.shape[1])
+        out = self.funlib.DeviceTensor.full(shape, POISON[dtype], dtype, self.queue)
+        out.wait()
+        start = common.now_ns()
+        self.funlib.gemm(self.a, self.b, out=out, kernel=self.kernel).wait()
+        return common.now_ns() - start, out.to_host()
+
+    def __call__(self):
+        """One measured call: (total ns, kernel ns)."""
+        gemm, a, b, kernel = self.funlib.gemm, self.a, self.b, self.kernel
+        start = common.now_ns()
+        c = gemm(a, b, kernel=kernel)
+        c.wait()
+        event = c.event
+        del c
+        total = common.now_ns() - start
+        return total, event.times.kernel_ns
+
+
+class NumpyCall:
+    """NumPy's product on the host, beside the others."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def checked(self):
+        """The first call, into a poisoned output: (total ns, result)."""
+        poison = POISON[self.a.dtype.name]
+        out = np.full((self.a.shape[0], self.b.shape[1]), poison, self.a.dtype)
+        start = common.now_ns()
+        np.matmul(self.a, self.b, out=out)
+        return common.now_ns() - start, out
+
+    def __call__(self):
+        """One measured call: (total ns, None)."""
+        a, b = self.a, self.b
+        start = common.now_ns()
+        c = a @ b
+        del c
+        return common.now_ns() - start, None
+
+
+def measure_shape(funlib, queue, shape, dtype, names, progress):
+    """The rows of one shape (M, K, N) and data type, in the order of `names`."""
+    a, b = random_inputs(shape, dtype)
+    expected, bound = reference(a, b)
+    device_a = funlib.DeviceTensor.from_numpy(a, queue=queue)
+    device_b = funlib.DeviceTensor.from_numpy(b, queue=queue)
+    queue.wait()
+    text = "x".join(map(str, shape))
+
+    calls, first, rows = {}, {}, {}
+    for name in names:
+        progress.step(f"{dtype} {text} {name}")
+        if name == NUMPY:
+            calls[name] = NumpyCall(a, b)
+        else:
+            kernel = None if name == DISPATCH else name
+            calls[name] = FunlibCall(funlib, queue, device_a, device_b, kernel)
+        first_ns, result = calls[name].checked()
+        first[name] = (first_ns, *check(result, expected, bound))
+
+    # NumPy is measured after the others and not among them; see SETTLE_SECONDS.
+    timed = common.measure_rotated({n: c for n, c in calls.items() if n != NUMPY}, CELL_SECONDS)
+    if NUMPY in calls:
+        time.sleep(SETTLE_SECONDS)
+        timed |= common.measure_rotated({NUMPY: calls[NUMPY]}, CELL_SECONDS)
+        time.sleep(SETTLE_SECONDS)
+
+    chosen = funlib.select_kernel(device_a, device_b) if DISPATCH in names else None
+    registry = {kernel.name: kernel for kernel in funlib.kernels()}
+    for name in names:
+        warmups, samples = timed[name]
+        kernel = registry.get(chosen if name == DISPATCH else name)
+        rows[name] = row_of(shape, dtype, name, kernel, queue.device, first[name], warmups, samples)
+    baseline = rows.get("gemm")
+    for row in rows.values():
+        row["speedup"] = baseline["total_ms"] / row["total_ms"] if baseline else None
+    return list(rows.values())
+
+
+def row_of(shape, dtype, name, kernel, device, first, warmups, samples):
+    """One row of results as a dict. kernel: its registry entry, None for NumPy."""
+    m, k, n = shape
+    operations = 2 * m * k * n
+    first_ns, max_error, verified = first
+    total_ns, kernel_ns = common.median(samples.total_ns), common.median(samples.kernel_ns)
+    return {
+        "shape": f"{m}x{k}x{n}",
+        "m": m,
+        "k": k,
+        "n": n,
+        "dtype": dtype,
+        "implementation": name,
+        "label": f"{DISPATCH} ({kernel.name})" if name == DISPATCH else name,
+        "kernel": kernel.name if kernel else None,
+        "tile": "x".join(map(str, kernel.tile)) if kernel else None,
+        "work_group": "x".join(map(str, kernel.work_group)) if kernel else None,
+        "device": device.name if kernel else common.cpu_model(),
+        "backend": device.backend if kernel else NUMPY,
+        "driver": device.driver if kernel else np.__version__,
+        "kernel_ms": None if kernel_ns is None else kernel_ns / 1e6,
+        "kernel_spread": common.spread(samples.kernel_ns),
+        "total_ms": total_ns / 1e6,
+        "total_spread": common.spread(samples.total_ns),
+        "gflops": operations / total_ns,
+        "kernel_gflops": operations / kernel_ns if kernel_ns else None,
+        "speedup": None,
+        "max_error": max_error,
+        "verified": verified,
+        "plausible": samples.plausible(),
+        "first_ms": first_ns / 1e6,
+        "warmups": warmups,
+        "repetitions": len(samples.total_ns),
+        "total_ns": samples.total_ns,
+        "kernel_ns": samples.kernel_ns,
+    }
+
+
+# ---- command line ----------------------------------------------------------------------------
+
+
+def words(values):
+    """The values with commas taken as separators too."""
+    return [word for value in values for word in value.split(",") if word]
+
+
+def parse_shapes(values):
+    """[(M, K, N)] of words like "square" and "128x256x64". Raises ValueError on others."""
+    shapes = []
+    for word in words(values):
+        for text in GROUPS.get(word, (word,)):
+            parts = text.lower().split("x")
+            if len(parts) != 3 or not all(p.isdecimal() and int(p) > 0 for p in parts):
+                known = ", ".join(GROUPS)
+                raise ValueError(
+                    f"shape {text!r}: should be MxKxN, each at least 1, or one of {known}"
+                )
+            shapes.append(tuple(map(int, parts)))
+    return list(dict.fromkeys(shapes))
+
+
+def parse_names(values, known, what):
+    """The words of `values`, each of which must be among `known`. Raises ValueError on others."""
+    chosen = list(dict.fromkeys(words(values)))
+    for word in chosen:
+        if word not in known:
+            raise ValueError(f"{what} {word!r} is unknown; there are {', '.join(known)}")
+    return chosen
+
+
+def parse_arguments(argv):
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=["all"],
+        metavar="SHAPE",
+        help=f"MxKxN or a group: {', '.join(GROUPS)} (default: all)",
+    )
+    parser.add_argument(
+        "--dtype",
+        nargs="+",
+        default=["float32"],
+        help=f"data types: {', '.join(DTYPES)} (default: float32)",
+    )
+    parser.add_argument(
+        "--queue",
+        default="default",
+        metavar="SELECTOR",
+        help='"default", or a device type, restricted: "cpu", "gpu,backend=cuda,vendor=nvidia"',
+    )
+    parser.add_argument(
+        "--kernels",
+        nargs="+",
+        default=None,
+        metavar="NAME",
+        help=f'kernels of the registry, "{DISPATCH}" (no kernel named), "{NUMPY}" (default: all)',
+    )
+    for option, what in (("--json", "JSON"), ("--csv", "CSV"), ("--markdown", "Markdown")):
+        parser.add_argument(
+            option,
+            nargs="?",
+            const="-",
+            metavar="PATH",
+            help=f"write the results as {what}; without PATH to the screen instead of the table",
+        )
+    return parser.parse_args(argv)
+
+
+def write_reports(arguments, block, rows):
+    """Writes the files that were asked for, and the table unless one of them went to the screen."""
+    if arguments.json:
+        common.write_results(arguments.json, "gemm", block, rows)
+    if arguments.csv:
+        common.write_text(arguments.csv, tables.comma_separated(rows))
+    if arguments.markdown:
+        parts = [
+            tables.environment_table(block, "github"),
+            tables.table(tables.GEMM, rows, "github"),
+        ]
+        common.write_text(arguments.markdown, "\n\n".join([*parts, tables.GEMM_NOTES]) + "\n")
+    if "-" not in (arguments.json, arguments.csv, arguments.markdown):
+        for dtype in dict.fromkeys(row["dtype"] for row in rows):
+            print(f"\n{dtype}\n")
+            print(tables.table(tables.GEMM, [row for row in rows if row["dtype"] == dtype]))
+
+
+def main(argv=None):
+    """Runs the benchmark; returns the exit status."""
+    arguments = parse_arguments(argv)
+    import funlib  # after the arguments, so that --help needs no device and no library
+
+    try:
+        shapes = parse_shapes(arguments.shapes)
+        dtypes = parse_names(arguments.dtype, DTYPES, "data type")
+        known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
+        names = parse_names(arguments.kernels or known, known, "kernel")
+        queue = common.select_queue(funlib, arguments.queue)
+    except (ValueError, funlib.FunlibError) as error:
+        print(f"bench_gemm: {error}", file=sys.stderr)
+        return 2
+
+    block = common.environment(funlib, queue)
+    if "-" not in (arguments.json, arguments.csv, arguments.markdown):
+        print(tables.environment_table(block))
+    progress = common.Progress(len(shapes) * len(dtypes) * len(names))
+    rows = []
+    for dtype in dtypes:
+        able = {kernel.name for kernel in funlib.kernels() if dtype in kernel.dtypes}
+        fitting = [name for name in names if name in able | {DISPATCH, NUMPY}]
+        for shape in shapes:
+            rows += measure_shape(funlib, queue, shape, dtype, fitting, progress)
+    progress.close()
+    write_reports(arguments, block, rows)
+
+    bad = [row for row in rows if not (row["verified"] and row["plausible"])]
+    for row in bad:
+        print(
+            f"bench_gemm: {row['dtype']} {row['shape']} {row['label']}: {tables.verdict(row)}",
+            file=sys.stderr,
+        )
+    if not bad and "-" not in (arguments.json, arguments.csv, arguments.markdown):
+        print(f"\nall {len(rows)} rows verified")
+    return 1 if bad or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

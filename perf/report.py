@@ -1,0 +1,182 @@
+"""Writes docs/results and the figures in README.md from perf/results/*.json.
+
+    python perf/report.py            write them
+    python perf/report.py --check    exit status 1 if they are not what the results give
+
+perf/results/NAME.json becomes docs/results/NAME.md. In README.md the text between the lines
+`<!-- figures -->` and `<!-- /figures -->` is replaced. The text depends on nothing but the results.
+"""
+
+import argparse
+import sys
+
+import common
+import startup
+import tables
+
+PAGES = common.ROOT / "docs" / "results"
+README = common.ROOT / "README.md"
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+GENERATED = "<!-- Written by perf/report.py from perf/results; do not edit. -->"
+
+INDEX = f"""\
+# Results
+
+{GENERATED}
+
+[How it is measured](../how_it_is_measured.md). The raw samples are in perf/results.
+
+"""
+
+
+def gemm_page(results):
+    """The tables of a GEMM result file, one a data type."""
+    parts = []
+    for dtype in dict.fromkeys(row["dtype"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["dtype"] == dtype]
+        parts += [f"## {dtype}", tables.table(tables.GEMM, rows, "github")]
+    return [*parts, tables.GEMM_NOTES]
+
+
+def startup_page(results):
+    """The table of a start-up result file."""
+    return [tables.table(tables.STARTUP, results["rows"], "github"), tables.STARTUP_NOTES]
+
+
+def overhead_page(results):
+    """The table of a call overhead result file."""
+    return [tables.table(tables.OVERHEAD, results["rows"], "github"), tables.OVERHEAD_NOTES]
+
+
+KINDS = {
+    "gemm": ("GEMM", gemm_page),
+    "startup": ("Start-up", startup_page),
+    "overhead": ("Call overhead", overhead_page),
+}
+
+
+def title_of(results):
+    """The heading of a result file's page."""
+    return f"{KINDS[results['kind']][0]}: {results['environment']['device']}"
+
+
+def page_of(results):
+    """A result file as Markdown."""
+    environment = tables.environment_table(results["environment"], "github")
+    body = KINDS[results["kind"]][1](results)
+    return "\n\n".join([f"# {title_of(results)}", GENERATED, environment, *body]) + "\n"
+
+
+def index_of(files):
+    """The text of docs/results/README.md. files: {name: results}."""
+    return INDEX + "".join(
+        f"- [{title_of(results)}]({name}.md)\n" for name, results in files.items()
+    )
+
+
+def gemm_figures(name, results):
+    """The README's GEMM table of one result file: the first data type in it."""
+    dtype = results["rows"][0]["dtype"]
+    block = results["environment"]
+    device = f"{block['device']} ({block['backend']}, {block['compute_units']} compute units)"
+    rows = [row for row in results["rows"] if row["dtype"] == dtype]
+    beside = ""
+    if any(row["implementation"] == "numpy" for row in rows):
+        beside = f", NumPy ({block['numpy_blas']}) beside it"
+    warnings = "".join(f" Warning: {text}." for text in block["warnings"])
+    return (
+        f"GEMM, {dtype}, on {device}{beside}. Milliseconds from call to result, GFLOP/s in "
+        f"brackets ([all figures](docs/results/{name}.md)).{warnings}\n\n{tables.gemm_pivot(rows)}"
+    )
+
+
+def startup_figures(name, results):
+    """The README's sentence on start-up."""
+    row = next(row for row in results["rows"] if row["step"] == startup.TO_RESULT)
+    return (
+        f"A fresh process has its first GEMM {row['warm_ms']:,.0f} ms after import with a warm "
+        f"kernel cache and {row['cold_ms']:,.0f} ms after import with an empty one "
+        f"([start-up](docs/results/{name}.md))."
+    )
+
+
+def overhead_figures(name, results):
+    """The README's sentence on call overhead."""
+    rows = {(row["call"], row["caller"]): row for row in results["rows"]}
+    python, in_c = rows["gemm(a, b)", "Python"], rows["gemm(a, b)", "C"]
+    return (
+        f"An 8x8x8 GEMM takes {python['total_us']:.1f} us from Python and {in_c['total_us']:.1f} "
+        f"us from C, call to result ([overhead](docs/results/{name}.md))."
+    )
+
+
+FIGURES = {"gemm": gemm_figures, "startup": startup_figures, "overhead": overhead_figures}
+
+
+def figures_of(files):
+    """The README's figures: GEMM tables first, then the sentences."""
+    parts = [
+        FIGURES[kind](name, results)
+        for kind in FIGURES
+        for name, results in files.items()
+        if results["kind"] == kind
+    ]
+    return "\n\n".join(parts)
+
+
+def with_figures(readme, figures):
+    """README text with its figures replaced. Raises ValueError if the marker lines aren't there."""
+    head, begin, rest = readme.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md has no {BEGIN} ... {END}")
+    return f"{head}{BEGIN}\n{figures}\n{END}{tail}"
+
+
+def texts():
+    """{path: text} of everything that is made. Raises ValueError for damaged results."""
+    files = {path.stem: common.read_results(path) for path in sorted(common.RESULTS.glob("*.json"))}
+    for name, results in files.items():
+        if results["kind"] not in KINDS:
+            raise ValueError(f"{name}.json: kind {results['kind']!r} is none of {', '.join(KINDS)}")
+    made = {PAGES / f"{name}.md": page_of(results) for name, results in files.items()}
+    made[PAGES / "README.md"] = index_of(files)
+    made[README] = with_figures(README.read_text(encoding="utf-8"), figures_of(files))
+    return made
+
+
+def main(argv=None):
+    """Writes or checks the texts; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit status 1 if a text is out of date"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        made = texts()
+    except (OSError, ValueError) as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 1
+    stale = []
+    for path, text in made.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(path)
+    stale += [path for path in PAGES.glob("*.md") if path not in made]
+    for path in stale:
+        shown = path.relative_to(common.ROOT)
+        if arguments.check:
+            print(
+                f"report: {shown} isn't what perf/results gives; run python perf/report.py",
+                file=sys.stderr,
+            )
+        elif path in made:
+            common.write_text(path, made[path])
+            print(f"wrote {shown}")
+        else:
+            path.unlink()
+            print(f"removed {shown}, which has no results")
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

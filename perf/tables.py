@@ -1,0 +1,147 @@
+"""Tables of benchmark rows: for the terminal, as Markdown and as CSV.
+
+The scripts that measure and the one that writes docs/results use the same tables. Nothing here
+needs funlib or a device.
+"""
+
+import csv
+import io
+
+import common
+from tabulate import tabulate
+
+# ---- one value as text -----------------------------------------------------------------------
+
+
+def fixed(value, digits):
+    """The number with so many digits behind the point; "-" for None."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def milliseconds(value):
+    """A time in milliseconds with four significant digits where it is short."""
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if value < 1 else f"{value:.3f}" if value < 100 else f"{value:.1f}"
+
+
+def percent(fraction):
+    """A fraction as whole percent, or with one digit where it is below ten."""
+    if fraction is None:
+        return "-"
+    return f"{100 * fraction:.1f} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
+
+
+def error_text(value):
+    """A maximum error: 0 is exact, None (a NaN among the results) is shown as such."""
+    return "nan" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+def verdict(row):
+    """Whether the row can be trusted: right results, and no kernel longer than its call."""
+    if not row["verified"]:
+        return "WRONG"
+    return "yes" if row["plausible"] else "times wrong"
+
+
+# ---- tables: (heading, alignment, row -> text) -------------------------------------------------
+
+GEMM = (
+    ("M x K x N", "left", lambda r: r["shape"]),
+    ("implementation", "left", lambda r: r["label"]),
+    ("kernel ms", "right", lambda r: milliseconds(r["kernel_ms"])),
+    ("total ms", "right", lambda r: milliseconds(r["total_ms"])),
+    ("spread", "right", lambda r: percent(r["total_spread"])),
+    ("GFLOP/s", "right", lambda r: fixed(r["gflops"], 1)),
+    ("vs gemm", "right", lambda r: "-" if r["speedup"] is None else f"{r['speedup']:.2f}x"),
+    ("max error", "right", lambda r: error_text(r["max_error"])),
+    ("verified", "left", verdict),
+    ("first ms", "right", lambda r: milliseconds(r["first_ms"])),
+    ("reps", "right", lambda r: str(r["repetitions"])),
+)
+GEMM_NOTES = (
+    "Times are medians. kernel: on the device, from event profiling. total: one call until its "
+    "wait returns, with submission, allocation and destruction; its spread is the distance "
+    "between the quartiles. GFLOP/s and the speed-up over `gemm` are of the total. first: the "
+    "first call of the run, with compilation where the kernel cache did not have the kernel. "
+    f"reps: measured repetitions ({common.REPETITIONS}, fewer for slow calls). max error: against "
+    "a float64 reference (exact arithmetic modulo 2^32 for int32); verified: within the error "
+    "bound of any order of summation."
+)
+
+STARTUP = (
+    ("step", "left", lambda r: r["step"]),
+    ("cold cache ms", "right", lambda r: fixed(r["cold_ms"], 1)),
+    ("spread", "right", lambda r: percent(r["cold_spread"])),
+    ("warm cache ms", "right", lambda r: fixed(r["warm_ms"], 1)),
+    ("spread", "right", lambda r: percent(r["warm_spread"])),
+)
+STARTUP_NOTES = (
+    "Medians over fresh processes. cold: an empty kernel cache, so the first GEMM compiles its "
+    "kernel. warm: the same cache afterwards. The spread is the distance between the quartiles."
+)
+
+OVERHEAD = (
+    ("call", "left", lambda r: r["call"]),
+    ("from", "left", lambda r: r["caller"]),
+    ("total us", "right", lambda r: fixed(r["total_us"], 2)),
+    ("spread", "right", lambda r: percent(r["spread"])),
+    ("kernel us", "right", lambda r: fixed(r["kernel_us"], 2)),
+    ("over C us", "right", lambda r: fixed(r["added_us"], 2)),
+)
+OVERHEAD_NOTES = (
+    "Medians of one call until its wait returns, with allocation and destruction of the result "
+    "where the call makes one. kernel: on the device, from event profiling. over C: what the call "
+    "takes more from Python than the same submission from the C interface. The spread is the "
+    "distance between the quartiles."
+)
+
+
+def table(columns, rows, style="simple"):
+    """The rows as text. columns: a table above. style: "simple", or "github" for Markdown."""
+    if not rows:
+        return "(no rows)"
+    return tabulate(
+        [[text(row) for _, _, text in columns] for row in rows],
+        headers=[heading for heading, _, _ in columns],
+        colalign=[alignment for _, alignment, _ in columns],
+        tablefmt=style,
+        disable_numparse=True,
+    )
+
+
+def environment_table(block, style="plain"):
+    """The environment block as a two-column table."""
+    rows = common.environment_rows(block)
+    if style == "plain":
+        return tabulate(rows, tablefmt="plain", disable_numparse=True)
+    return tabulate(rows, headers=["", "measured on"], tablefmt=style, disable_numparse=True)
+
+
+def comma_separated(rows):
+    """All plain fields of the rows (not the raw samples) as CSV with a heading line."""
+    fields = [key for key, value in rows[0].items() if not isinstance(value, list)] if rows else []
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def gemm_pivot(rows):
+    """Markdown with a line a shape and a column an implementation: total ms (GFLOP/s)."""
+    names = list(dict.fromkeys(row["implementation"] for row in rows))
+    cells = {
+        (row["shape"], row["implementation"]): (
+            f"{milliseconds(row['total_ms'])} ({fixed(row['gflops'], 1)})"
+        )
+        for row in rows
+    }
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    return tabulate(
+        [[shape, *(cells.get((shape, name), "-") for name in names)] for shape in shapes],
+        headers=["M x K x N", *names],
+        colalign=["left", *("right" for _ in names)],
+        tablefmt="github",
+        disable_numparse=True,
+    )

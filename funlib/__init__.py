@@ -16,14 +16,16 @@ from .errors import (
     UnsupportedError,
 )
 
-load_error = None
+_load_error = None
 try:
     _runtime.check_built()
     _runtime.preload()
 
     from ._event import Event, EventTimes
-    from ._gemm import KERNEL_FUNCTIONS, KernelInfo, gemm, kernels, matmul, select_kernel
-    from ._native import CacheInfo, RuntimeInfo, cache_info, runtime_info, version
+    from ._gemm import KERNEL_FUNCTIONS as _KERNEL_FUNCTIONS
+    from ._gemm import KernelInfo, gemm, kernels, matmul, select_kernel
+    from ._native import CacheInfo, RuntimeInfo, cache_info, runtime_info
+    from ._native import version as _version
     from ._queue import (
         Device,
         MemoryInfo,
@@ -41,10 +43,10 @@ except ImportError as error:
     # so that its doctor can say what is missing.
     if sys.argv[:1] != ["-m"]:
         raise
-    load_error = error
+    _load_error = error
 else:
-    __version__ = version()
-    globals().update(KERNEL_FUNCTIONS)
+    __version__ = _version()
+    globals().update(_KERNEL_FUNCTIONS)
 
     __all__ = [
         "CacheInfo",
@@ -76,4 +78,4 @@ else:
         "trim",
         "unregister_queue",
     ]
-    __all__ += list(KERNEL_FUNCTIONS)
+    __all__ += list(_KERNEL_FUNCTIONS)

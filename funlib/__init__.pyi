@@ -29,8 +29,9 @@ from .errors import ForkError as ForkError
 from .errors import FunlibError as FunlibError
 from .errors import UnsupportedError as UnsupportedError
 
+__all__: list[str]
 __version__: str
-load_error: ImportError | None
+_load_error: ImportError | None
 
 # gemm() bound to one row of the registry: a row added there needs a line here.
 class _Kernel(Protocol):

@@ -1,9 +1,12 @@
 """`python -m funlib devices | doctor | kernels`."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
 import sys
+import time
 from pathlib import Path
 
 import funlib
@@ -103,18 +106,20 @@ def loaded_libraries() -> set[Path]:
 
 
 def adapters(sycl_folder: Path) -> list[str]:
-    """Lines that name the Unified Runtime's loader and adapters: loaded, or found beside it."""
+    """Lines that name the Unified Runtime's loader and adapters: loaded, or found beside it (where
+    the wheels store each under several names)."""
     folders = [sycl_folder]
     folders += map(Path, filter(None, os.environ.get("UR_ADAPTERS_SEARCH_PATH", "").split(":")))
     loaded = {path for path in loaded_libraries() if path.name.startswith("libur_")}
+    names = {path.name.split(".")[0] for path in loaded}
     found = {
-        file.resolve()
+        file
         for folder in folders
-        for file in folder.glob("libur_adapter_*.so*")
-        if not file.name.endswith(".py")
+        for file in folder.glob("libur_adapter_*.so")
+        if file.name.split(".")[0] not in names
     }
     lines = [f"{path} (loaded)" for path in sorted(loaded)]
-    lines += [f"{path} (found, not loaded)" for path in sorted(found - loaded)]
+    lines += [f"{path} (found, not loaded)" for path in sorted(found)]
     return lines or ["none"]
 
 
@@ -155,6 +160,18 @@ def hidden_gpus(devices: list[funlib.Device]) -> list[str]:
     return advice
 
 
+def try_product() -> str:
+    """Multiplies two small matrices on the default queue, which compiles a kernel if the cache has
+    none. Raises FunlibError if that fails or the result is wrong."""
+    start = time.perf_counter()
+    ones = funlib.DeviceTensor.full((8, 8), 1.0)
+    right = bool((funlib.matmul(ones, ones).to_host() == 8.0).all())
+    seconds = time.perf_counter() - start
+    if not right:
+        raise funlib.DeviceError(f"the result on {ones.device.name} is wrong")
+    return f"8 x 8 by 8 x 8 on {ones.device.name}: right, {seconds:.1f} s"
+
+
 def report(name: str, value: object) -> None:
     print(f"{name:<16}{value or 'not found'}")
 
@@ -162,7 +179,7 @@ def report(name: str, value: object) -> None:
 def doctor() -> int:
     """Prints what was found and, for what is missing, what to type. Returns 0 if kernels can be
     compiled and run here, else 1."""
-    install = f"Type\n    {_runtime.INSTALL_COMMAND}"
+    install = f"Type\n    {_runtime.install_command()}"
     reinstall = f"Type\n    {sys.executable} -m pip install --force-reinstall --no-deps funlib"
     problems = []
     report("Python", f"{platform.python_version()} ({sys.executable})")
@@ -170,11 +187,11 @@ def doctor() -> int:
     for name in sorted(os.environ):
         if name.startswith(VARIABLES):
             report("environment", f"{name}={os.environ[name]}")
-    if funlib.load_error is not None:
+    if funlib._load_error is not None:
         report("funlib", f"can't be used ({Path(funlib.__file__).parent})")
         report("libsycl", _runtime.find(_runtime.SYCL_LIBRARY))
-        report("OpenCL CPU", _runtime.find("libintelocl.so"))
-        problems.append(str(funlib.load_error))
+        report("OpenCL CPU", _runtime.find(_runtime.OPENCL_LIBRARY))
+        problems.append(str(funlib._load_error))
         return conclude(problems, [])
 
     report("funlib", f"{funlib.__version__} ({Path(funlib.__file__).parent})")
@@ -185,8 +202,13 @@ def doctor() -> int:
     report("OpenCL CPU", runtime.opencl_cpu)
     report("kernel sources", runtime.kernel_sources)
     report("kernel cache", cache_line(funlib.cache_info()))
-    if not runtime.compiler:
-        problems.append(f"the compiler program (funlib-compiler) was not found. {reinstall}")
+    if not os.access(runtime.compiler, os.X_OK):
+        named = "FUNLIB_COMPILER" in os.environ
+        command = "Type\n    unset FUNLIB_COMPILER" if named else reinstall
+        problems.append(
+            f"the compiler program ({runtime.compiler or 'funlib-compiler'}) was not found. "
+            f"{command}"
+        )
     if not runtime.opencl_cpu:
         problems.append(f"Intel's OpenCL CPU runtime was not found. {install}")
     devices: list[funlib.Device] = []
@@ -196,8 +218,12 @@ def doctor() -> int:
         problems.append(f"the SYCL runtime can't list devices: {error}")
     for line in adapters(Path(runtime.sycl_library).parent):
         report("UR library", line)
-    print()
     if devices:
+        try:
+            report("product", try_product())
+        except (funlib.FunlibError, MemoryError) as error:
+            problems.append(f"a product of two small matrices failed: {error}")
+        print()
         print_devices(devices)
     elif os.environ.get("ONEAPI_DEVICE_SELECTOR"):
         problems.append(
@@ -226,8 +252,8 @@ def main() -> int:
     subparsers.add_parser("doctor", help="what was found, what is missing, what to type")
     subparsers.add_parser("kernels", help="the registry of GEMM kernels")
     command = parser.parse_args().command
-    if command != "doctor" and funlib.load_error is not None:
-        print(funlib.load_error, file=sys.stderr)
+    if command != "doctor" and funlib._load_error is not None:
+        print(funlib._load_error, file=sys.stderr)
         return 1
     try:
         return commands[command]()

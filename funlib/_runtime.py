@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 SYCL_LIBRARY = "libsycl.so.9"
-REQUIREMENTS = ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*")
-INSTALL_COMMAND = f"{sys.executable} -m pip install " + " ".join(
-    f"'{requirement}'" for requirement in REQUIREMENTS
-)
+OPENCL_LIBRARY = "libintelocl.so"
+# The wheels that funlib asks for, each with a library that tells whether it is there.
+WHEELS = {"intel-sycl-rt": SYCL_LIBRARY, "intel-opencl-rt": OPENCL_LIBRARY}
+VERSION = "2026.2.*"
 
 
 def find(name: str) -> Path | None:
@@ -28,7 +28,7 @@ def find(name: str) -> Path | None:
     ):
         if (folder / name).exists():
             return folder / name
-    for distribution in ("intel-sycl-rt", "intel-opencl-rt"):
+    for distribution in WHEELS:
         try:
             files = importlib.metadata.files(distribution) or ()
         except importlib.metadata.PackageNotFoundError:
@@ -39,11 +39,32 @@ def find(name: str) -> Path | None:
     return None
 
 
+def install_command() -> str:
+    """What to type to get the parts of the SYCL runtime that are missing where funlib finds them;
+    if none is, to get them anew."""
+    missing = {name for name, library in WHEELS.items() if find(library) is None}
+    options = "" if missing else "--force-reinstall "
+    for name in missing:
+        try:
+            folder = Path(str(importlib.metadata.distribution(name).locate_file("")))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        # The wheel is there, but not its libraries.
+        if folder.name in ("site-packages", "dist-packages"):
+            options = "--force-reinstall "
+        else:
+            # pip install --target leaves `lib` out; with --prefix it comes where it should be.
+            options = f"--ignore-installed --prefix {folder} "
+    wheels = " ".join(f"'{name}=={VERSION}'" for name in sorted(missing or WHEELS))
+    return f"{sys.executable} -m pip install {options}{wheels}"
+
+
 def missing_message() -> str:
     """What to tell a user whose environment lacks the SYCL runtime."""
     return (
-        f"funlib needs the SYCL runtime: {SYCL_LIBRARY} was not found in the environment "
-        f"{sys.prefix}. Install it with\n    {INSTALL_COMMAND}"
+        f"funlib needs the SYCL runtime: {SYCL_LIBRARY} was found neither beside funlib "
+        f"({Path(__file__).parent}) nor in the environment {sys.prefix}. Type\n"
+        f"    {install_command()}"
     )
 
 
@@ -69,8 +90,7 @@ def preload() -> None:
         ctypes.CDLL(str(path))
     except OSError as error:
         raise ImportError(
-            f"funlib could not load the SYCL runtime: {error}. Install it again with\n"
-            f"    {INSTALL_COMMAND}"
+            f"funlib could not load the SYCL runtime: {error}. Type\n    {install_command()}"
         ) from error
 
 

@@ -18,6 +18,7 @@ import numpy
 
 from ._event cimport Event, wrap_event
 from ._native cimport (
+    FUNLIB_ERROR_FORKED,
     FUNLIB_MAP_READ,
     FUNLIB_MAP_READ_WRITE,
     FUNLIB_MAP_WRITE,
@@ -520,9 +521,13 @@ cdef class HostView:
         raise TypeError("host views are made by DeviceTensor.host_view()")
 
     def __dealloc__(self):
-        # An error here is reported as unraisable: nobody is left to catch it.
+        cdef funlib_status status
         if self._tensor is not NULL:
-            check(self._end())
+            status = self._end()
+            # In a forked child, the mapping is the parent's affair. Other errors are reported as
+            # unraisable: nobody is left to catch them.
+            if status != FUNLIB_ERROR_FORKED:
+                check(status)
 
     cdef funlib_status _end(self) noexcept:
         cdef funlib_tensor* tensor = self._tensor

@@ -8,8 +8,9 @@
 //   i+EDGE ----> | c10   | c11   |
 //                +-------+-------+
 //
-// A row or column outside the matrix is replaced by the last one inside: it computes something that
-// is never stored, and the inner loop needs no condition.
+// The second row, where it is outside the matrix, is replaced by the last one inside, and the second
+// column reads as zero: neither is stored. The column is not replaced too, because neighbours would
+// no longer read neighbouring addresses, and on a CPU every load of B would become a gather.
 //
 // Parameters: FUNLIB_EDGE, the edge of the square work-group.
 #include "gemm_common.hpp"
@@ -21,19 +22,21 @@ void gemm_blocked2x2(FUNLIB_GEMM_ARGUMENTS) {
   const Tile tile = output_tile(N, 2 * edge, 2 * edge);
   const int64 i0 = tile.row + local_id<2>(0), i1 = i0 + edge;
   const int64 j0 = tile.column + local_id<2>(1), j1 = j0 + edge;
-  const int64 row0 = min(i0, M - 1), row1 = min(i1, M - 1);
-  const int64 column0 = min(j0, N - 1), column1 = min(j1, N - 1);
+  if (i0 >= M || j0 >= N) return;
+  const int64 row1 = min(i1, M - 1);
+  const bool inside1 = j1 < N;
   Acc c00 = 0, c01 = 0, c10 = 0, c11 = 0;
   for (int64 k = 0; k < K; ++k) {
-    const Acc a0 = element_a(A, lda, row0, k), a1 = element_a(A, lda, row1, k);
-    const Acc b0 = element_b(B, ldb, k, column0), b1 = element_b(B, ldb, k, column1);
+    const Acc a0 = element_a(A, lda, i0, k), a1 = element_a(A, lda, row1, k);
+    const Acc b0 = element_b(B, ldb, k, j0);
+    const Acc b1 = inside1 ? element_b(B, ldb, k, j1) : Acc(0);
     c00 += a0 * b0;
     c01 += a0 * b1;
     c10 += a1 * b0;
     c11 += a1 * b1;
   }
-  if (i0 < M && j0 < N) store_c(C, ldc, i0, j0, c00, alpha, beta);
-  if (i0 < M && j1 < N) store_c(C, ldc, i0, j1, c01, alpha, beta);
-  if (i1 < M && j0 < N) store_c(C, ldc, i1, j0, c10, alpha, beta);
-  if (i1 < M && j1 < N) store_c(C, ldc, i1, j1, c11, alpha, beta);
+  store_c(C, ldc, i0, j0, c00, alpha, beta);
+  if (inside1) store_c(C, ldc, i0, j1, c01, alpha, beta);
+  if (i1 < M) store_c(C, ldc, i1, j0, c10, alpha, beta);
+  if (i1 < M && inside1) store_c(C, ldc, i1, j1, c11, alpha, beta);
 }

@@ -83,11 +83,13 @@ const GemmKernel& gemm_kernel(const std::string& name) {
 }
 
 const GemmKernel& select_gemm_kernel(const GemmProblem& problem, const Device& device) {
-  // Register blocking halves the loads everywhere; local memory pays only where it is not emulated
-  // in the caches, that is not on a CPU.
-  const bool cpu = std::string(device.info().type) == "cpu";
-  const GemmKernel& blocked = gemm_kernel(cpu ? "gemm_blocked2x2" : "gemm_tiled_blocked2x2");
-  return blocked.objection(problem, device).empty() ? blocked : gemm_kernel("gemm");
+  // Reuse in registers and local memory pays on every device measured so far, but only where there
+  // are rows and columns to reuse: a tile of which most is outside the matrix costs as much as a full
+  // one.
+  constexpr int64_t few = 8;
+  const GemmKernel& blocked = gemm_kernel("gemm_tiled_blocked2x2");
+  const bool skinny = problem.m < few || problem.n < few;
+  return !skinny && blocked.objection(problem, device).empty() ? blocked : gemm_kernel("gemm");
 }
 
 }  // namespace funlib

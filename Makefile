@@ -25,7 +25,7 @@ LINTERS := ruff==0.17.6 clang-format==14.0.6
 
 run: $(VENV)/installed
 	$(VENV)/bin/python -P -m funlib devices
-	$(VENV)/bin/python -P perf/bench_gemm.py
+	$(VENV)/bin/python perf/bench_gemm.py
 
 test: $(BUILD)/test/compiled
 	$(VENV)/bin/meson test -C $(BUILD)/test --no-rebuild --print-errorlogs --no-suite python
@@ -42,7 +42,7 @@ lint: $(VENV)/linters $(BUILD)/test/compiled
 # not looked for; ASan answers dlopen for it but not with its search path, so that is given; drivers
 # of the system that ASan refuses to load are left out; and the test of the whole process's memory,
 # which ASan keeps for a while, is not made. C callers may pass any int for an enum (the library
-# checks), so that is not an error.
+# checks), so that is not an error. --capture=sys leaves what a sanitizer prints visible.
 SANITIZER_LIBRARIES = $(foreach name,libasan.so libubsan.so,$(shell $(CXX) -print-file-name=$(name)))
 SANITIZER_ENVIRONMENT = \
     ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 \
@@ -52,7 +52,7 @@ sanitize: $(BUILD)/sanitize/compiled
 	$(SANITIZER_ENVIRONMENT) \
 	    $(VENV)/bin/meson test -C $(BUILD)/sanitize --no-rebuild --print-errorlogs --no-suite python
 	$(SANITIZER_ENVIRONMENT) LD_PRELOAD="$(SANITIZER_LIBRARIES)" PYTHONMALLOC=malloc \
-	    PYTHONPATH=$(BUILD)/sanitize $(VENV)/bin/python -P -m pytest \
+	    PYTHONPATH=$(BUILD)/sanitize $(VENV)/bin/python -P -m pytest --capture=sys \
 	    tests/test_gemm.py tests/test_tensor.py tests/test_queue.py tests/test_threads.py \
 	    --deselect tests/test_tensor.py::test_process_memory_returns
 

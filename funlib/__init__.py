@@ -41,7 +41,7 @@ try:
 except ImportError as error:
     # `python -m funlib` (sys.argv[0] is "-m" while Python looks for the module) goes on without,
     # so that its doctor can say what is missing.
-    if sys.argv[:1] != ["-m"]:
+    if sys.argv[:1] != ["-m"] or not {"funlib", "-mfunlib"}.intersection(sys.orig_argv):
         raise
     _load_error = error
 else:

@@ -40,7 +40,8 @@ cdef class Event:
             with nogil:
                 funlib_event_wait(self._event)
             self.drop()
-        funlib_event_release(self._event)
+        with nogil:
+            funlib_event_release(self._event)
 
     cdef int hold(self, object host, int flags) except -1:
         PyObject_GetBuffer(host, &self._host, flags)

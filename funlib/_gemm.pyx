@@ -57,6 +57,8 @@ cdef object run(
     if kernel is not None:
         if not isinstance(kernel, str):
             raise TypeError(f"kernel must be a str or None, not {type(kernel).__name__}")
+        if "\0" in kernel:
+            raise LookupError(f"no GEMM kernel is called {kernel!r}")
         options.kernel = PyUnicode_AsUTF8AndSize(kernel, NULL)
     with nogil:
         status = funlib_gemm(left, right, &options, &result, NULL)

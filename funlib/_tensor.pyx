@@ -134,7 +134,9 @@ cdef class DeviceTensor:
         self._info = made._info
 
     def __dealloc__(self):
-        funlib_tensor_release(self._tensor)
+        # The last reference may wait for the device.
+        with nogil:
+            funlib_tensor_release(self._tensor)
 
     @staticmethod
     def from_numpy(array, queue=None):

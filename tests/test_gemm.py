@@ -192,6 +192,21 @@ def test_offsets_beyond_32_bits(queue, kernel):
     funlib.trim(queue)
 
 
+@each_kernel
+def test_more_work_items_than_32_bits_count(queue, kernel):
+    """A row so wide that the work-groups that cover it hold more than 2**31 work-items."""
+    columns = 2**27 + 16
+    if queue.device.max_allocation < 4 * columns:
+        pytest.skip(f"the device allocates at most {queue.device.max_allocation} bytes at once")
+    a, b = DeviceTensor((1, 0), queue=queue), DeviceTensor((0, columns), queue=queue)
+    out = DeviceTensor.full((1, columns), 2, queue=queue)
+    funlib.gemm(a, b, beta=3, out=out, kernel=kernel)
+    with out.host_view("r") as view:
+        assert (np.asarray(view) == 6).all()
+    del a, b, out, view
+    funlib.trim(queue)
+
+
 def test_zero_strides(queue, c_library):
     """A view whose rows (columns) are all one, which only the C interface can make."""
     values = np.arange(1, 8, dtype=np.float32)
@@ -345,8 +360,23 @@ def test_out_may_not_overlap(queue, kernel):
         for left, right in ((a, b), (b, a)):
             with pytest.raises(ValueError, match="overlap"):
                 funlib.gemm(left, right, out=out, kernel=kernel)
-    # Neighbours in one allocation are fine.
-    funlib.gemm(a, b, out=base[20:], kernel=kernel).wait()
+
+
+@each_kernel
+def test_out_may_lie_beside_an_input(queue, kernel):
+    """Rows or columns of one allocation that have no element in common."""
+    for rows, columns, find in (
+        (40, 20, lambda x: (x[:20], x[20:])),
+        (20, 40, lambda x: (x[:, :20], x[:, 20:])),
+        (20, 40, lambda x: (x[:, 20:], x[:, :20])),
+    ):
+        values, base = random(queue, (rows, columns))
+        b_values, b = random(queue, (20, 20), seed=1)
+        a, out = find(base)
+        funlib.gemm(a, b, out=out, kernel=kernel)
+        expected = reference.gemm(find(values)[0], b_values)
+        assert reference.problem(out.to_host(), *expected) is None
+        assert np.array_equal(a.to_host(), find(values)[0])
 
 
 def test_inputs_may_be_one_tensor(queue):
@@ -438,9 +468,8 @@ def test_operands_on_the_host(queue):
 def test_float64_is_refused_where_missing(queue):
     if queue.device.fp64:
         pytest.skip(f"{queue.device.name} has float64")
-    a = DeviceTensor((3, 3), "float64", queue=queue)
     with pytest.raises(funlib.UnsupportedError, match="float64"):
-        funlib.gemm(a, a)
+        DeviceTensor((3, 3), "float64", queue=queue)
 
 
 # ---- the registry --------------------------------------------------------------------------------

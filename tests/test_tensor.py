@@ -677,17 +677,36 @@ def test_allocator_statistics(queue):
 
 
 def test_operand_dropped_in_flight(queue):
-    """Inputs live until the kernels that read them are done, whoever drops them."""
-    ones = np.ones((300, 300), np.float32)
-    results = []
-    for _ in range(50):
-        a = DeviceTensor.from_numpy(ones, queue=queue)
-        b = DeviceTensor.from_numpy(ones, queue=queue)
-        results.append(a @ b)
-        del a, b
-        # Would overwrite what the allocator took back too early.
-        DeviceTensor.full((300, 300), np.nan, queue=queue)
-    assert all((c.to_host() == 300).all() for c in results)
+    """Inputs live until the kernels that read them are done, whoever drops them and whichever queue
+    gets their memory next."""
+    other = funlib.register_queue("reuser", device=queue.device.type)
+    try:
+        ones = np.ones((300, 300), np.float32)
+        results = []
+        for _ in range(50):
+            a = DeviceTensor.from_numpy(ones, queue=queue)
+            b = DeviceTensor.from_numpy(ones, queue=queue)
+            results.append(a @ b)
+            del a, b
+            # Would overwrite what the allocator took back too early.
+            DeviceTensor.full((300, 300), np.nan, queue=other)
+        assert all((c.to_host() == 300).all() for c in results)
+    finally:
+        funlib.unregister_queue("reuser")
+
+
+def test_empty_operation_after_one_in_flight(queue):
+    """An operation on nothing does not hide the one that still writes."""
+    a = DeviceTensor.full((800, 800), 1, queue=queue)
+    out = DeviceTensor.full((800, 800), 0, queue=queue)
+    (a @ a).wait()
+    funlib.gemm(a, a, out=out)
+    label = out.event.label
+    out[0:0].fill(5)
+    funlib.gemm(a[0:0], a, out=out[0:0])
+    assert out.event.label == label
+    with out.host_view("r") as view:
+        assert (np.asarray(view) == 800).all()
 
 
 def test_event_without_tensor(queue):

@@ -1,6 +1,8 @@
 """Threads, fork and spawn."""
 
+import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -114,23 +116,30 @@ def test_errors_stay_in_their_thread(queue):
 
 
 def test_gil_is_released(queue):
-    """Waiting for the device lets other threads run: two that wait for each other both finish."""
-    a = DeviceTensor.full((600, 600), 1, queue=queue)
+    """A thread that waits for the device does not stop the others."""
+    a = DeviceTensor.full((1000, 1000), 1, queue=queue)
+    (a @ a).wait()
     done = threading.Event()
-    seen = []
+    ticks = []
 
     def other():
-        while not done.is_set():
-            seen.append(1)
+        while not done.wait(0.001):
+            ticks.append(time.perf_counter())
 
     thread = threading.Thread(target=other, daemon=True)
     thread.start()
-    for _ in range(3):
-        (a @ a).wait()
+    product = a @ a
+    for _ in range(9):
+        product = a @ a
+    begin = time.perf_counter()
+    product.wait()
+    end = time.perf_counter()
     done.set()
     thread.join(timeout=60)
     assert not thread.is_alive()
-    assert seen
+    inside = [begin, *(tick for tick in ticks if begin < tick < end), end]
+    longest = max(later - earlier for earlier, later in itertools.pairwise(inside))
+    assert longest < (end - begin) / 2
 
 
 FORK = """

@@ -62,7 +62,7 @@ void asynchronous_errors() {
   const auto queue = get_queue(nullptr);
   const Label label{"gemm_tiled", "float32", {12, 34, 56}, 3};
   Operation operation(queue, label);
-  operation.submit([](sycl::handler& handler) {
+  operation.add([](sycl::handler& handler) {
     handler.host_task([] { throw std::runtime_error("planted"); });
   });
   const auto event = operation.finish();
@@ -146,6 +146,22 @@ void cache_bound() {
   CHECK(files_in(directory.path).size() == 3);
 }
 
+// Not waited for, not allocated for.
+void cache_oddities() {
+  const TemporaryDirectory directory;
+  ImageCache cache(directory.path, ImageCache::Mode::on, 1 << 20);
+  cache.store("key", "image");
+  const std::string name = files_in(directory.path)[0];
+  unlink(name.c_str());
+  CHECK(mkfifo(name.c_str(), 0600) == 0);
+  CHECK(!cache.load("key").has_value());
+  cache.store("key", "image");
+  CHECK(cache.load("key") == "image");
+  CHECK(truncate(name.c_str(), off_t(1) << 40) == 0);
+  CHECK(!cache.load("key").has_value());
+  CHECK(cache.rejected() == 2);
+}
+
 void cache_of_others() {
   const TemporaryDirectory directory;
   ImageCache mine(directory.path, ImageCache::Mode::on, 1 << 20);
@@ -187,7 +203,10 @@ void allocator_dependencies() {
     const auto storage = Ref<Storage>::make(queue, 4096);
     address = storage->data();
     Operation operation(other, Label{});
-    operation.submit([&](sycl::handler& handler) { handler.memset(address, 0, 4096); });
+    operation.add([&](sycl::handler& handler) {
+      // Still running when the block changes hands.
+      handler.host_task([] { std::this_thread::sleep_for(std::chrono::milliseconds(500)); });
+    });
     storage->record(*other, true, operation.finish());
   }
   const auto storage = Ref<Storage>::make(queue, 4096);
@@ -198,7 +217,51 @@ void allocator_dependencies() {
   dependencies.clear();
   storage->add_dependencies(*other, false, dependencies);
   CHECK(dependencies.empty());
-  storage->wait();
+  other->wait();
+}
+
+// An operation on nothing leaves what is in flight on the allocation alone.
+void empty_operations() {
+  const auto queue = get_queue(nullptr);
+  const int64_t shape[] = {4, 4};
+  const auto tensor = create_tensor(queue, FUNLIB_FLOAT32, 2, shape);
+  Operation slow(queue, Label{"slow", "float32", {}, 0});
+  slow.writes(*tensor, "tensor");
+  slow.add([](sycl::handler& handler) {
+    handler.host_task([] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
+  });
+  const auto event = slow.finish();
+  Operation nothing(queue, Label{"nothing", "float32", {}, 0});
+  nothing.writes(*tensor, "tensor");
+  CHECK(nothing.finish()->is_complete());
+  CHECK(tensor->storage->last_write().get() == event.get());
+  CHECK(!event->is_complete());
+  funlib_mapping mapping;
+  CHECK_OK(funlib_tensor_map(tensor.get(), FUNLIB_MAP_READ, &mapping));
+  CHECK(event->is_complete());
+  CHECK_OK(funlib_tensor_unmap(tensor.get(), mapping.data));
+}
+
+// While a mapping is open, what was composed before it is refused when it is submitted.
+void mapping_against_composition() {
+  const auto queue = get_queue(nullptr);
+  const int64_t shape[] = {4, 4};
+  const auto tensor = create_tensor(queue, FUNLIB_FLOAT32, 2, shape);
+  bool ran = false;
+  Operation operation(queue, Label{});
+  operation.writes(*tensor, "tensor");
+  operation.add([&](sycl::handler& handler) { handler.host_task([&] { ran = true; }); });
+  funlib_mapping mapping;
+  CHECK_OK(funlib_tensor_map(tensor.get(), FUNLIB_MAP_READ_WRITE, &mapping));
+  bool busy = false;
+  try {
+    operation.finish();
+  } catch (const Error& error) {
+    busy = error.status() == FUNLIB_ERROR_BUSY;
+  }
+  queue->wait();
+  CHECK(busy && !ran);
+  CHECK_OK(funlib_tensor_unmap(tensor.get(), mapping.data));
 }
 
 void overlap() {
@@ -225,6 +288,24 @@ void overlap() {
   CHECK(!may_overlap(*view(2, 8, 0, 0), *view(2, 8, 2, 0)));
   CHECK(may_overlap(*view(3, 8, 0, 0), *view(2, 8, 2, 0)));
   CHECK(!may_overlap(*view(0, 8, 0, 0), *base));
+  const auto transposed = [&](const Ref<Tensor>& tensor) {
+    funlib_tensor* result = nullptr;
+    CHECK_OK(funlib_tensor_transpose(tensor.get(), nullptr, &result));
+    return Ref<Tensor>::adopt(result);
+  };
+  CHECK(!may_overlap(*transposed(view(6, 4, 0, 4)), *transposed(view(6, 4, 0, 0))));
+  CHECK(!may_overlap(*view(4, 4, 0, 4), *transposed(view(4, 4, 0, 0))));
+  CHECK(may_overlap(*view(4, 4, 0, 3), *transposed(view(4, 4, 0, 0))));
+  // A destination whose elements share addresses is refused.
+  const int64_t square[] = {2, 2}, shared[] = {1, 1}, still[] = {0, 1}, apart[] = {2, 1};
+  const float value = 1;
+  for (const int64_t* strides : {shared, still, apart}) {
+    funlib_tensor* result = nullptr;
+    CHECK_OK(funlib_tensor_view(base.get(), 2, square, strides, 0, &result));
+    CHECK_STATUS(strides == apart ? FUNLIB_SUCCESS : FUNLIB_ERROR_INVALID_ARGUMENT,
+                 funlib_tensor_fill(result, &value, nullptr));
+    funlib_tensor_release(result);
+  }
   const auto elsewhere = create_tensor(queue, FUNLIB_FLOAT32, 2, shape);
   CHECK(!may_overlap(*base, *elsewhere));
 }
@@ -235,6 +316,7 @@ int main() {
   messages();
   cache_files();
   cache_bound();
+  cache_oddities();
   cache_of_others();
   if (funlib::devices().empty()) {
     std::printf("no SYCL device: the rest is skipped\n");
@@ -243,6 +325,8 @@ int main() {
   asynchronous_errors();
   allocator_reuse();
   allocator_dependencies();
+  empty_operations();
+  mapping_against_composition();
   overlap();
   if (checks_failed == 0) std::printf("ok\n");
   return checks_failed != 0;

@@ -138,7 +138,7 @@ void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& p
   const size_t groups =
       tiles(problem.m, geometry.tile_rows) * tiles(problem.n, geometry.tile_columns);
   const size_t rows = size_t(geometry.group_rows), columns = size_t(geometry.group_columns);
-  operation.submit([&](sycl::handler& handler) {
+  operation.add([=](sycl::handler& handler) {
     handler.set_args(problem.m, problem.n, problem.k, T(alpha), static_cast<const T*>(a.data),
                      a.leading_dimension, static_cast<const T*>(b.data), b.leading_dimension,
                      T(beta), static_cast<T*>(c), ldc);
@@ -195,10 +195,7 @@ void check_output(const Tensor& c, const Tensor& a, const Tensor& b, const GemmP
     fail(FUNLIB_ERROR_TYPE, "out is ", c.type().name, " but A and B are ", a.type().name);
   if (c.shape[0] != problem.m || c.shape[1] != problem.n)
     invalid("out has shape ", c.shape_text(), " but the product is ", problem.m, "x", problem.n);
-  for (int i = 0; i < 2; ++i)
-    if (c.strides[i] == 0 && c.shape[i] > 1)
-      invalid("out has stride 0 in a dimension of extent ", c.shape[i],
-              ": several outputs would share one element");
+  check_writable(c, "out");
   if (may_overlap(c, a)) invalid("out overlaps A; give it memory of its own");
   if (may_overlap(c, b)) invalid("out overlaps B; give it memory of its own");
 }

@@ -74,11 +74,10 @@ std::string GemmKernel::objection(const GemmProblem& problem, const Device& devi
 }
 
 const GemmKernel& gemm_kernel(const std::string& name) {
-  std::string names;
-  for (const auto& kernel : gemm_kernels()) {
+  for (const auto& kernel : gemm_kernels())
     if (name == kernel.name) return kernel;
-    names += concat(names.empty() ? "" : ", ", kernel.name);
-  }
+  std::string names;
+  for (const auto& kernel : gemm_kernels()) names += concat(names.empty() ? "" : ", ", kernel.name);
   fail(FUNLIB_ERROR_NOT_FOUND, "no GEMM kernel is called \"", name, "\"; there are ", names);
 }
 

@@ -28,6 +28,7 @@ struct Header {
   uint64_t key_size, image_size, checksum;
 };
 constexpr char file_magic[9] = "FUNLIBC1";
+constexpr uint64_t largest_image = uint64_t(1) << 30;
 
 uint64_t checksum_of(const std::string& key, const std::string& image) {
   return checksum(image.data(), image.size(), checksum(key.data(), key.size()));
@@ -49,6 +50,16 @@ std::string default_directory() {
   return home.empty() ? "" : home + "/.cache/funlib";
 }
 
+// A relative directory is the one under the working directory of the first use, for good.
+std::string absolute(const std::string& path) {
+  if (path.empty() || path[0] == '/') return path;
+  char* working = getcwd(nullptr, 0);
+  if (working == nullptr) return "";
+  const std::string whole = concat(working, "/", path);
+  std::free(working);
+  return whole;
+}
+
 bool make_directories(const std::string& path) {
   if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return true;
   if (errno != ENOENT || path.find('/', 1) == std::string::npos) return false;
@@ -64,18 +75,33 @@ bool trusted(const std::string& directory) {
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-bool read_file(int descriptor, std::string& into) {
-  struct stat status;
-  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  into.resize(size_t(status.st_size));
-  size_t at = 0;
-  while (at < into.size()) {
-    const ssize_t count = read(descriptor, into.data() + at, into.size() - at);
+bool read_bytes(int descriptor, char* into, size_t size) {
+  for (size_t at = 0; at < size;) {
+    const ssize_t count = read(descriptor, into + at, size - at);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return false;
     at += size_t(count);
   }
   return true;
+}
+
+// The image in an open file, if the file is whole and of that key. Nothing is allocated for a file
+// whose size its header does not account for.
+std::optional<std::string> read_image(int descriptor, const std::string& key) {
+  struct stat status;
+  Header header{};
+  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) ||
+      !read_bytes(descriptor, reinterpret_cast<char*>(&header), sizeof header) ||
+      std::memcmp(header.magic, file_magic, sizeof header.magic) != 0 ||
+      header.key_size != key.size() || header.image_size > largest_image ||
+      uint64_t(status.st_size) != sizeof header + header.key_size + header.image_size)
+    return std::nullopt;
+  std::string found_key(header.key_size, '\0'), image(header.image_size, '\0');
+  if (!read_bytes(descriptor, found_key.data(), found_key.size()) || found_key != key ||
+      !read_bytes(descriptor, image.data(), image.size()) ||
+      header.checksum != checksum_of(key, image))
+    return std::nullopt;
+  return image;
 }
 
 bool write_file(int descriptor, const std::string& bytes) {
@@ -113,21 +139,24 @@ int64_t max_bytes_from_environment() {
 }  // namespace
 
 ImageCache& ImageCache::shared() {
+  const DeferredLog deferred;  // a handler may ask for the cache that is being made
   static ImageCache* cache =
       new ImageCache(default_directory(), mode_from_environment(), max_bytes_from_environment());
   return *cache;
 }
 
-ImageCache::ImageCache(std::string directory, Mode mode, int64_t max_bytes)
-    : directory_(std::move(directory)),
+ImageCache::ImageCache(const std::string& directory, Mode mode, int64_t max_bytes)
+    : directory_(absolute(directory)),
       mode_(directory_.empty() ? Mode::off : mode),
-      max_bytes_(max_bytes) {
-  if (mode_ != Mode::off && !trusted(directory_)) {
-    warn_once(concat("the kernel cache ", directory_,
-                     " belongs to another user or is writable by others; not used (chmod go-w, or "
-                     "name another directory in FUNLIB_CACHE_DIR)"));
-    mode_ = Mode::off;
-  }
+      max_bytes_(max_bytes) {}
+
+// Asked at every use: the directory may appear, or change hands, at any time.
+bool ImageCache::usable() {
+  if (trusted(directory_)) return true;
+  warn_once(concat("the kernel cache ", directory_,
+                   " belongs to another user or is writable by others; not used (chmod go-w, or "
+                   "name another directory in FUNLIB_CACHE_DIR)"));
+  return false;
 }
 
 const char* ImageCache::mode_name() const {
@@ -145,26 +174,19 @@ std::string ImageCache::file_of(const std::string& key) const {
 std::optional<std::string> ImageCache::load(const std::string& key) {
   if (mode_ == Mode::off) return std::nullopt;
   const std::string name = file_of(key);
-  const int descriptor = open(name.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
-  std::string bytes;
-  const bool complete = read_file(descriptor, bytes);
+  // Without O_NONBLOCK, a named pipe in the file's place would be waited for.
+  const int descriptor = open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0 || !usable()) {
+    if (descriptor >= 0) close(descriptor);
+    return std::nullopt;
+  }
+  auto image = read_image(descriptor, key);
   close(descriptor);
-  Header header{};
-  if (complete && bytes.size() >= sizeof header) {
-    std::memcpy(&header, bytes.data(), sizeof header);
-    const size_t room = bytes.size() - sizeof header;
-    if (std::memcmp(header.magic, file_magic, sizeof header.magic) == 0 &&
-        header.key_size <= room && header.image_size == room - header.key_size) {
-      std::string image = bytes.substr(sizeof header + header.key_size);
-      if (bytes.compare(sizeof header, header.key_size, key) == 0 &&
-          header.checksum == checksum_of(key, image)) {
-        ++hits_;
-        // The time of use is what eviction goes by.
-        if (mode_ == Mode::on) utimensat(AT_FDCWD, name.c_str(), nullptr, 0);
-        return image;
-      }
-    }
+  if (image) {
+    ++hits_;
+    // The time of use is what eviction goes by.
+    if (mode_ == Mode::on) utimensat(AT_FDCWD, name.c_str(), nullptr, 0);
+    return image;
   }
   ++rejected_;
   log(FUNLIB_LOG_WARNING, concat("ignoring the damaged kernel cache file ", name));
@@ -178,6 +200,7 @@ void ImageCache::store(const std::string& key, const std::string& image) {
                      std::strerror(errno), "; kernels are compiled anew in each process"));
     return;
   }
+  if (!usable()) return;
   Header header{};
   std::memcpy(header.magic, file_magic, sizeof header.magic);
   header.key_size = key.size();

@@ -20,7 +20,7 @@ class ImageCache {
 
   // From FUNLIB_CACHE, FUNLIB_CACHE_DIR and FUNLIB_CACHE_MAX_BYTES.
   static ImageCache& shared();
-  ImageCache(std::string directory, Mode mode, int64_t max_bytes);
+  ImageCache(const std::string& directory, Mode mode, int64_t max_bytes);
 
   std::optional<std::string> load(const std::string& key);
   void store(const std::string& key, const std::string& image);
@@ -33,11 +33,12 @@ class ImageCache {
 
  private:
   std::string file_of(const std::string& key) const;
+  bool usable();
   void evict();
   void warn_once(const std::string& message);
 
   const std::string directory_;
-  Mode mode_;
+  const Mode mode_;
   const int64_t max_bytes_;
   std::atomic<int64_t> hits_{0}, rejected_{0};
   std::atomic<bool> warned_{false};

@@ -20,9 +20,11 @@ namespace {
 
 namespace experimental = sycl::ext::oneapi::experimental;
 
-// What every kernel is compiled with: the compiler's default floating point is not strict.
+// What every kernel is compiled with: the compiler's default floating point is not strict, and its
+// work-item ids are of 32 bits.
 const std::vector<std::string>& compiler_options() {
-  static const std::vector<std::string> options{"-O3", "-fno-fast-math", "-ffp-contract=fast"};
+  static const std::vector<std::string> options{"-O3", "-fno-fast-math", "-ffp-contract=fast",
+                                                "-fno-sycl-id-queries-fit-in-int"};
   return options;
 }
 
@@ -56,7 +58,7 @@ std::string key_of(const Device& device, const KernelSpec& spec, const Text& tex
 std::string compile(const Device& device, const KernelSpec& spec, const Text& text,
                     const char* state) {
   Message request;
-  request.add("device", std::to_string(device.index()));
+  request.add("device", std::to_string(device.ordinal()));
   request.add("name", device.info().name);
   request.add("driver", device.info().driver);
   request.add("state", state);
@@ -136,6 +138,8 @@ sycl::kernel get_kernel(Device& device, const KernelSpec& spec) {
     }
   }
   if (mine) {
+    // A handler of the message may need this very kernel.
+    const DeferredLog deferred;
     try {
       promise.set_value(make_kernel(device, spec));
     } catch (...) {

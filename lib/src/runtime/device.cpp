@@ -91,9 +91,16 @@ bool shares_host_memory(const sycl::device& device) {
 std::vector<std::unique_ptr<Device>> discover() {
   std::vector<std::unique_ptr<Device>> found;
   try {
+    int64_t ordinal = -1;
     for (const auto& device : sycl::device::get_devices()) {
+      ++ordinal;
       if (!device.has(sycl::aspect::usm_device_allocations)) continue;
-      found.push_back(std::make_unique<Device>(int64_t(found.size()), device));
+      try {
+        found.push_back(std::make_unique<Device>(int64_t(found.size()), ordinal, device));
+      } catch (const sycl::exception& error) {
+        log(FUNLIB_LOG_WARNING,
+            concat("a device that can't be described is left out: ", error.what()));
+      }
     }
   } catch (const sycl::exception& error) {
     const std::string selector = environment("ONEAPI_DEVICE_SELECTOR");
@@ -106,8 +113,9 @@ std::vector<std::unique_ptr<Device>> discover() {
 
 }  // namespace
 
-Device::Device(int64_t index, const sycl::device& handle)
+Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
     : index_(index),
+      ordinal_(ordinal),
       handle_(handle),
       name_(handle.get_info<sycl::info::device::name>()),
       vendor_(handle.get_info<sycl::info::device::vendor>()),
@@ -145,6 +153,7 @@ const sycl::context& Device::context() {
 
 const std::vector<std::unique_ptr<Device>>& devices() {
   enter_runtime();
+  const DeferredLog deferred;
   // Never destroyed: the SYCL runtime may be gone before static objects are.
   static const auto* found = new std::vector<std::unique_ptr<Device>>(discover());
   return *found;

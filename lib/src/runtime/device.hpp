@@ -14,25 +14,30 @@ namespace funlib {
 
 class Device {
  public:
-  Device(int64_t index, const sycl::device& handle);
+  Device(int64_t index, int64_t ordinal, const sycl::device& handle);
 
   int64_t index() const noexcept { return index_; }
+  // Place among all devices of the runtime, those that funlib can't use included.
+  int64_t ordinal() const noexcept { return ordinal_; }
   const sycl::device& handle() const noexcept { return handle_; }
   const funlib_device_info& info() const noexcept { return info_; }
   // One context a device, made on first use: some backends take long over it.
   const sycl::context& context();
   Pool& pool() noexcept { return pool_; }
+  // Held from the checks of an operation until it is recorded with the memory that it uses.
+  std::mutex& submission() noexcept { return submission_; }
   // What native code for this device depends on.
   const std::string& code_identity() const noexcept { return code_identity_; }
 
  private:
-  int64_t index_;
+  int64_t index_, ordinal_;
   sycl::device handle_;
   std::string name_, vendor_, driver_, matrix_types_, code_identity_;
   funlib_device_info info_{};
   std::once_flag context_once_;
   std::unique_ptr<sycl::context> context_;
   Pool pool_;
+  std::mutex submission_;
 };
 
 // All devices, in the runtime's order. Throws FUNLIB_ERROR_FORKED in a forked child and

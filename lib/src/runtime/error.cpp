@@ -14,6 +14,7 @@ namespace {
 thread_local char last_error[4096] = "";
 thread_local std::string last_long_error;
 
+thread_local DeferredLog* deferred_log = nullptr;
 std::mutex log_mutex;
 funlib_log_callback log_callback = nullptr;
 void* log_user = nullptr;
@@ -50,7 +51,18 @@ funlib_status record_current_exception() noexcept {
   }
 }
 
+DeferredLog::DeferredLog() : outer_(deferred_log) { deferred_log = this; }
+
+DeferredLog::~DeferredLog() {
+  deferred_log = outer_;
+  for (const auto& [level, message] : messages_) log(level, message);
+}
+
 void log(funlib_log_level level, const std::string& message) {
+  if (deferred_log != nullptr) {
+    deferred_log->messages_.emplace_back(level, message);
+    return;
+  }
   funlib_log_callback callback;
   void* user;
   {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "funlib/funlib.h"
 
@@ -60,8 +61,21 @@ T& required(T* pointer, const char* argument) {
   return *pointer;
 }
 
-// Messages for the log callback. Never call while holding a lock that another log reader may need.
+// Messages for the log callback, which may call the library: never log while holding a lock.
 void log(funlib_log_level level, const std::string& message);
+
+// Keeps this thread's messages back while it lives.
+class DeferredLog {
+ public:
+  DeferredLog();
+  DeferredLog(const DeferredLog&) = delete;
+  ~DeferredLog();
+
+ private:
+  std::vector<std::pair<funlib_log_level, std::string>> messages_;
+  DeferredLog* const outer_;
+  friend void log(funlib_log_level level, const std::string& message);
+};
 
 // True when the process was forked after the SYCL runtime had started in its parent.
 bool forked_after_start() noexcept;

@@ -24,6 +24,15 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// Operations of queues that are long gone would otherwise be carried along for ever.
+void drop_finished(std::vector<Use>& uses) {
+  const auto finished = [](const Use& use) {
+    return use.event.get_info<sycl::info::event::command_execution_status>() ==
+           sycl::info::event_command_status::complete;
+  };
+  uses.erase(std::remove_if(uses.begin(), uses.end(), finished), uses.end());
+}
+
 }  // namespace
 
 int64_t Pool::free_bytes() {
@@ -68,6 +77,10 @@ size_t Pool::trim_locked(size_t keep) noexcept {
 Block Pool::allocate(size_t bytes) {
   if (bytes == 0) return {};
   const size_t total = size_t(device_.info().global_memory_bytes);
+  if (bytes > size_t(device_.info().max_allocation_bytes))
+    fail(FUNLIB_ERROR_OUT_OF_MEMORY, "out of memory on ", device_.info().name, ": requested ",
+         bytes, " bytes; one allocation holds at most ", device_.info().max_allocation_bytes,
+         " bytes there, free ", info().free_bytes);
   std::lock_guard<std::mutex> lock(mutex_);
   ++allocations_;
   const size_t size = bytes > total ? bytes : rounded(bytes);
@@ -77,6 +90,7 @@ Block Pool::allocate(size_t bytes) {
     cached_bytes_ -= fit->first;
     live_bytes_ += fit->first;
     cached_.erase(fit);
+    drop_finished(block.uses);
     return block;
   }
   // The CPU device promises more than the machine has and is killed when the pages are touched, so

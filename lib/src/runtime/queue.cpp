@@ -91,6 +91,13 @@ Registry& registry() {
 
 constexpr const char* default_name = "default";
 
+[[noreturn]] void no_such_queue(const Registry& all, const std::string& name) {
+  std::string names;
+  for (const auto& entry : all.queues) names += concat(names.empty() ? "" : ", ", entry.first);
+  fail(FUNLIB_ERROR_NOT_FOUND, "no queue is registered as \"", name, "\"; ",
+       names.empty() ? "none is registered yet" : "registered: " + names);
+}
+
 }  // namespace
 
 void AsyncErrors::add(sycl::exception_list list) {
@@ -123,12 +130,7 @@ Ref<Queue> get_queue(const char* name) {
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.queues.find(wanted);
   if (found != all.queues.end()) return found->second;
-  if (wanted != default_name) {
-    std::string names;
-    for (const auto& entry : all.queues) names += concat(names.empty() ? "" : ", ", entry.first);
-    fail(FUNLIB_ERROR_NOT_FOUND, "no queue is registered as \"", wanted, "\"; ",
-         names.empty() ? "none is registered yet" : "registered: " + names);
-  }
+  if (wanted != default_name) no_such_queue(all, wanted);
   auto queue = Ref<Queue>::make(wanted, select_device(Selection(nullptr)), true);
   all.queues.emplace(wanted, queue);
   return queue;
@@ -226,10 +228,14 @@ funlib_status funlib_queue_register(const char* name, const funlib_queue_options
 funlib_status funlib_queue_unregister(const char* name) {
   return guarded([&] {
     const std::string key = &required(name, "name");
-    Ref<Queue> found = get_queue(key.c_str());
+    enter_runtime();
     auto& all = registry();
+    Ref<Queue> queue;  // outlives the lock: dropping the last reference waits for the queue's work
     std::lock_guard<std::mutex> lock(all.mutex);
-    all.queues.erase(key);
+    const auto found = all.queues.find(key);
+    if (found == all.queues.end()) no_such_queue(all, key);
+    queue = found->second;
+    all.queues.erase(found);
   });
 }
 

@@ -15,7 +15,7 @@ Storage::Storage(Ref<Queue> queue, size_t bytes)
 
 Storage::~Storage() { queue_->device.pool().give_back(std::move(block_)); }
 
-void Storage::check_access_locked(bool writes) const {
+void Storage::check_access(bool writes) const {
   for (const auto& mapping : mappings_)
     if (writes || mapping.writes)
       fail(FUNLIB_ERROR_BUSY, "the tensor's memory is open in a ",
@@ -23,19 +23,12 @@ void Storage::check_access_locked(bool writes) const {
            writes ? "writing" : "using", " the tensor");
 }
 
-void Storage::check_access(bool writes) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  check_access_locked(writes);
-}
-
 void Storage::add_dependencies(const Queue& queue, bool writes, std::vector<sycl::event>& events) {
-  std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& use : block_.uses)
     if (use.queue_id != queue.id && (writes || use.writes)) events.push_back(use.event);
 }
 
 void Storage::record(const Queue& queue, bool writes, const Ref<Event>& event) {
-  std::lock_guard<std::mutex> lock(mutex_);
   if (writes) last_write_ = event;
   if (block_.data == nullptr) return;
   for (auto& use : block_.uses) {
@@ -47,36 +40,36 @@ void Storage::record(const Queue& queue, bool writes, const Ref<Event>& event) {
   block_.uses.push_back({queue.id, writes, event->last});
 }
 
-Ref<Event> Storage::last_write() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return last_write_;
+std::vector<sycl::event> Storage::events() const {
+  std::vector<sycl::event> events;
+  for (const auto& use : block_.uses) events.push_back(use.event);
+  return events;
 }
 
-void Storage::wait() {
-  std::vector<Use> uses;
-  Ref<Event> written;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    uses = block_.uses;
-    written = last_write_;
-  }
-  if (written) written->wait();
-  for (auto& use : uses) use.event.wait_and_throw();
+void Storage::open_mapping(Mapping mapping) {
+  check_access(mapping.writes);
+  mappings_.push_back(std::move(mapping));
 }
 
-void Storage::open_mapping(bool writes, void* data, void* staging) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  check_access_locked(writes);
-  mappings_.push_back({writes, data, staging});
+namespace {
+
+template <typename Mappings>
+auto find_by_data(Mappings& mappings, void* data) {
+  const auto found = std::find_if(mappings.begin(), mappings.end(),
+                                  [&](const auto& mapping) { return mapping.data == data; });
+  if (found == mappings.end()) invalid("data is not the address of an open mapping of this tensor");
+  return found;
+}
+
+}  // namespace
+
+const Storage::Mapping& Storage::find_mapping(void* data) const {
+  return *find_by_data(mappings_, data);
 }
 
 Storage::Mapping Storage::close_mapping(void* data) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find_if(mappings_.begin(), mappings_.end(),
-                                  [&](const Mapping& mapping) { return mapping.data == data; });
-  if (found == mappings_.end())
-    invalid("data is not the address of an open mapping of this tensor");
-  const Mapping mapping = *found;
+  const auto found = find_by_data(mappings_, data);
+  Mapping mapping = std::move(*found);
   mappings_.erase(found);
   return mapping;
 }
@@ -88,10 +81,6 @@ Operation::Operation(Ref<Queue> queue, const Label& label)
   enter_runtime();
 }
 
-Operation::~Operation() {
-  if (submitted_ && !finished_) finish();
-}
-
 void Operation::access(const Tensor& tensor, const char* name, bool writes) {
   if (&tensor.queue->device != &queue_->device)
     invalid(name, " is on ", tensor.queue->device.info().name, " (",
@@ -100,23 +89,48 @@ void Operation::access(const Tensor& tensor, const char* name, bool writes) {
             queue_->device.info().backend,
             ") can't reach; copy it over through the host (to_host, then from_numpy on the other "
             "queue)");
-  tensor.storage->check_access(writes);
-  tensor.storage->add_dependencies(*queue_, writes, dependencies_);
   accesses_.push_back({tensor.storage, writes});
 }
 
 Ref<Storage> Operation::workspace(size_t bytes) {
   auto storage = Ref<Storage>::make(queue_, bytes);
-  storage->add_dependencies(*queue_, true, dependencies_);
   accesses_.push_back({storage, true});
   return storage;
 }
 
 Ref<Event> Operation::finish() {
-  finished_ = true;
-  auto event = Ref<Event>::make(queue_, label_, std::move(earlier_), last_, submitted_);
-  for (auto& access : accesses_) access.storage->record(*queue_, access.writes, event);
-  return event;
+  std::vector<sycl::event> dependencies, earlier;
+  sycl::event last;
+  bool submitted = false;
+  std::lock_guard<std::mutex> lock(queue_->device.submission());
+  for (const auto& access : accesses_) {
+    if (!serves_mapping_) access.storage->check_access(access.writes);
+    access.storage->add_dependencies(*queue_, access.writes, dependencies);
+  }
+  if (commands_.empty())
+    return Ref<Event>::make(queue_, label_, std::move(earlier), std::move(last), false);
+  const auto record = [&] {
+    auto event = Ref<Event>::make(queue_, label_, std::move(earlier), last, true);
+    for (auto& access : accesses_) access.storage->record(*queue_, access.writes, event);
+    return event;
+  };
+  try {
+    for (const auto& command : commands_) {
+      sycl::event event = queue_->handle.submit([&](sycl::handler& handler) {
+        // In-order queues: what the first command waits for, the others wait for too.
+        if (!submitted) handler.depends_on(dependencies);
+        command(handler);
+      });
+      if (submitted) earlier.push_back(std::move(last));
+      last = std::move(event);
+      submitted = true;
+    }
+  } catch (...) {
+    // The commands that did start use the memory.
+    if (submitted) record();
+    throw;
+  }
+  return record();
 }
 
 // ---- strides ---------------------------------------------------------------------------------
@@ -200,8 +214,9 @@ void copy_elements(Operation& operation, int64_t ndim, const int64_t* shape, int
   if (total == 0) return;
   const CopyShape copy = simplify(ndim, shape, destination_strides, source_strides);
   if (same_run(copy)) {
-    operation.submit(
-        [&](sycl::handler& handler) { handler.memcpy(destination, source, total * itemsize); });
+    operation.add([=](sycl::handler& handler) {
+      handler.memcpy(destination, source, size_t(total * itemsize));
+    });
     return;
   }
   CopyStridedArguments arguments{};
@@ -211,7 +226,7 @@ void copy_elements(Operation& operation, int64_t ndim, const int64_t* shape, int
   std::copy_n(copy.source, copy.ndim, arguments.source_strides);
   const sycl::kernel kernel = copy_kernel(operation.device(), copy.ndim, itemsize);
   const size_t groups = (size_t(total) + copy_work_group - 1) / copy_work_group;
-  operation.submit([&](sycl::handler& handler) {
+  operation.add([=](sycl::handler& handler) {
     handler.set_args(arguments, destination, source);
     handler.parallel_for(sycl::nd_range<1>(groups * copy_work_group, copy_work_group), kernel);
   });
@@ -219,33 +234,89 @@ void copy_elements(Operation& operation, int64_t ndim, const int64_t* shape, int
 
 // ---- overlap ---------------------------------------------------------------------------------
 
-std::pair<const char*, const char*> extent(const Tensor& tensor) {
-  if (tensor.size == 0) return {nullptr, nullptr};
-  int64_t low = 0, high = 0;
+namespace {
+
+struct Dimension {
+  int64_t stride, extent;  // stride positive or zero
+};
+
+// The dimensions that matter, smallest stride first, and the lowest element that is reached.
+std::vector<Dimension> normalised(const Tensor& tensor, int64_t& lowest) {
+  std::vector<Dimension> dimensions;
+  lowest = tensor.offset;
   for (int64_t i = 0; i < tensor.ndim; ++i) {
-    const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
-    (reach < 0 ? low : high) += reach;
+    if (tensor.shape[i] <= 1) continue;
+    if (tensor.strides[i] < 0) lowest += (tensor.shape[i] - 1) * tensor.strides[i];
+    dimensions.push_back({std::abs(tensor.strides[i]), tensor.shape[i]});
   }
-  const char* first = static_cast<const char*>(tensor.data());
-  const int64_t itemsize = tensor.type().itemsize;
-  return {first + low * itemsize, first + (high + 1) * itemsize};
+  std::sort(dimensions.begin(), dimensions.end(),
+            [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  return dimensions;
 }
 
+// Contiguous runs, equally far apart.
+struct Runs {
+  int64_t first, length, stride, count;
+};
+
+bool as_runs(const Tensor& tensor, Runs& runs) {
+  int64_t lowest;
+  auto dimensions = normalised(tensor, lowest);
+  runs = {lowest, 1, 0, 1};
+  auto next = dimensions.begin();
+  if (next != dimensions.end() && next->stride == 1) runs.length = (next++)->extent;
+  if (next != dimensions.end()) {
+    runs.stride = next->stride;
+    runs.count = (next++)->extent;
+  }
+  return next == dimensions.end();
+}
+
+bool runs_overlap(Runs a, Runs b, bool& exact) {
+  if (a.count == 1) a.stride = b.stride;
+  if (b.count == 1) b.stride = a.stride;
+  const int64_t stride = a.stride;
+  exact = stride > 0 && stride == b.stride && a.first % stride + a.length <= stride &&
+          b.first % stride + b.length <= stride;
+  if (!exact) return true;
+  const auto meet = [](int64_t x, int64_t x_length, int64_t y, int64_t y_length) {
+    return x < y + y_length && y < x + x_length;
+  };
+  return meet(a.first % stride, a.length, b.first % stride, b.length) &&
+         meet(a.first / stride, a.count, b.first / stride, b.count);
+}
+
+}  // namespace
+
 bool may_overlap(const Tensor& a, const Tensor& b) {
-  if (a.storage.get() != b.storage.get()) return false;
-  const auto [a_first, a_last] = extent(a);
-  const auto [b_first, b_last] = extent(b);
-  if (a_first == nullptr || b_first == nullptr || a_last <= b_first || b_last <= a_first)
-    return false;
-  // Column blocks of one matrix interleave without sharing an element.
-  if (a.ndim == 2 && b.ndim == 2 && a.dtype == b.dtype && a.strides[1] == 1 && b.strides[1] == 1 &&
-      a.strides[0] == b.strides[0] && a.strides[0] > 0) {
-    const int64_t leading = a.strides[0];
-    const int64_t a_column = a.offset % leading, b_column = b.offset % leading;
-    const bool whole_rows = a_column + a.shape[1] <= leading && b_column + b.shape[1] <= leading;
-    if (whole_rows) return a_column < b_column + b.shape[1] && b_column < a_column + a.shape[1];
+  if (a.storage.get() != b.storage.get() || a.size == 0 || b.size == 0) return false;
+  const auto reach = [](const Tensor& tensor, int64_t& first) {
+    int64_t length = 1;
+    for (const auto& dimension : normalised(tensor, first))
+      length += dimension.stride * (dimension.extent - 1);
+    return first + length;
+  };
+  int64_t a_first, b_first;
+  const int64_t a_end = reach(a, a_first), b_end = reach(b, b_first);
+  if (a_end <= b_first || b_end <= a_first) return false;
+  Runs a_runs, b_runs;
+  bool exact = false;
+  if (as_runs(a, a_runs) && as_runs(b, b_runs)) {
+    const bool overlap = runs_overlap(a_runs, b_runs, exact);
+    if (exact) return overlap;
   }
   return true;
+}
+
+void check_writable(const Tensor& tensor, const char* name) {
+  int64_t lowest, reach = 0;
+  if (tensor.size == 0) return;
+  for (const auto& dimension : normalised(tensor, lowest)) {
+    if (dimension.stride <= reach)
+      invalid(name,
+              " has strides by which several elements share one address; it can't be written");
+    reach += dimension.stride * (dimension.extent - 1);
+  }
 }
 
 // ---- tensors ---------------------------------------------------------------------------------
@@ -297,6 +368,7 @@ void check_host_size(const Tensor& tensor, const void* host, int64_t nbytes) {
 Ref<Event> fill(Tensor& tensor, const void* value) {
   Operation operation(tensor.queue, label_of("fill", tensor));
   operation.writes(tensor, "tensor");
+  check_writable(tensor, "tensor");
   if (tensor.size == 0) return operation.finish();
   const int64_t itemsize = tensor.type().itemsize;
   Ref<Storage> one;  // a strided tensor is filled by copying one element to all places
@@ -307,16 +379,13 @@ Ref<Event> fill(Tensor& tensor, const void* value) {
     target = one->data();
     count = 1;
   }
-  operation.submit([&](sycl::handler& handler) {
-    if (itemsize == 8) {
-      uint64_t bits;
-      std::memcpy(&bits, value, sizeof bits);
+  uint64_t bits = 0;
+  std::memcpy(&bits, value, size_t(itemsize));
+  operation.add([=](sycl::handler& handler) {
+    if (itemsize == 8)
       handler.fill(target, bits, size_t(count));
-    } else {
-      uint32_t bits;
-      std::memcpy(&bits, value, sizeof bits);
-      handler.fill(target, bits, size_t(count));
-    }
+    else
+      handler.fill(target, uint32_t(bits), size_t(count));
   });
   if (one) {
     const int64_t still[FUNLIB_MAX_DIMS] = {};
@@ -326,15 +395,17 @@ Ref<Event> fill(Tensor& tensor, const void* value) {
   return operation.finish();
 }
 
-Ref<Event> copy_from_host(Tensor& tensor, const void* host) {
+Ref<Event> copy_from_host(Tensor& tensor, const void* host, bool serves_mapping = false) {
   Operation operation(tensor.queue, label_of("copy_from_host", tensor));
   operation.writes(tensor, "tensor");
+  if (serves_mapping) operation.serve_mapping();
+  check_writable(tensor, "tensor");
   if (tensor.size == 0) return operation.finish();
   Ref<Storage> packed;
   if (!tensor.contiguous) packed = operation.workspace(size_t(tensor.nbytes()));
   void* target = packed ? packed->data() : tensor.data();
-  operation.submit(
-      [&](sycl::handler& handler) { handler.memcpy(target, host, size_t(tensor.nbytes())); });
+  const size_t nbytes = size_t(tensor.nbytes());
+  operation.add([=](sycl::handler& handler) { handler.memcpy(target, host, nbytes); });
   if (packed) {
     int64_t strides[FUNLIB_MAX_DIMS];
     contiguous_strides(tensor.ndim, tensor.shape, strides);
@@ -344,9 +415,10 @@ Ref<Event> copy_from_host(Tensor& tensor, const void* host) {
   return operation.finish();
 }
 
-Ref<Event> copy_to_host(Tensor& tensor, void* host) {
+Ref<Event> copy_to_host(Tensor& tensor, void* host, bool serves_mapping = false) {
   Operation operation(tensor.queue, label_of("copy_to_host", tensor));
   operation.reads(tensor, "tensor");
+  if (serves_mapping) operation.serve_mapping();
   if (tensor.size == 0) return operation.finish();
   Ref<Storage> packed;
   if (!tensor.contiguous) {
@@ -357,8 +429,8 @@ Ref<Event> copy_to_host(Tensor& tensor, void* host) {
                   strides, tensor.data(), tensor.strides);
   }
   const void* source = packed ? packed->data() : tensor.data();
-  operation.submit(
-      [&](sycl::handler& handler) { handler.memcpy(host, source, size_t(tensor.nbytes())); });
+  const size_t nbytes = size_t(tensor.nbytes());
+  operation.add([=](sycl::handler& handler) { handler.memcpy(host, source, nbytes); });
   return operation.finish();
 }
 
@@ -371,6 +443,7 @@ Ref<Event> copy(Tensor& destination, Tensor& source) {
     invalid("source has shape ", source.shape_text(), " but destination has ",
             destination.shape_text());
   if (may_overlap(destination, source)) invalid("destination overlaps source");
+  check_writable(destination, "destination");
   Operation operation(destination.queue, label_of("copy", destination));
   operation.reads(source, "source");
   operation.writes(destination, "destination");
@@ -399,36 +472,63 @@ funlib_mapping map(Tensor& tensor, funlib_map_mode mode) {
   if (mode < FUNLIB_MAP_READ || mode > FUNLIB_MAP_READ_WRITE) invalid("unknown mode ", int(mode));
   enter_runtime();
   const bool writes = (mode & FUNLIB_MAP_WRITE) != 0;
+  if (writes) check_writable(tensor, "tensor");
+  Device& device = tensor.queue->device;
   Storage& storage = *tensor.storage;
-  storage.check_access(writes);
   funlib_mapping mapping{};
-  if (tensor.queue->device.info().host_accessible) {
-    storage.wait();
-    mapping.data = tensor.data();
-    mapping.zero_copy = 1;
+  mapping.zero_copy = device.info().host_accessible;
+  Staging staging(device, mapping.zero_copy ? 0 : size_t(tensor.nbytes()));
+  mapping.data = mapping.zero_copy ? tensor.data() : staging.data;
+  if (mapping.zero_copy)
     std::copy_n(tensor.strides, tensor.ndim, mapping.strides);
-    storage.open_mapping(writes, mapping.data, nullptr);
-    return mapping;
-  }
-  Staging staging(tensor.queue->device, size_t(tensor.nbytes()));
-  if ((mode & FUNLIB_MAP_READ) != 0)
-    copy_to_host(tensor, staging.data)->wait();
   else
-    storage.wait();
-  mapping.data = staging.data;
-  contiguous_strides(tensor.ndim, tensor.shape, mapping.strides);
-  storage.open_mapping(writes, mapping.data, staging.data);
+    contiguous_strides(tensor.ndim, tensor.shape, mapping.strides);
+  // Open first, wait then: what is submitted from now on is refused.
+  Ref<Event> written;
+  std::vector<sycl::event> events;
+  {
+    std::lock_guard<std::mutex> lock(device.submission());
+    storage.open_mapping({writes, mapping.data, !mapping.zero_copy, Ref<Tensor>::share(&tensor)});
+    written = storage.last_write();
+    events = storage.events();
+  }
+  try {
+    if (written) written->wait();
+    for (auto& event : events) event.wait_and_throw();
+    if (!mapping.zero_copy && (mode & FUNLIB_MAP_READ) != 0)
+      copy_to_host(tensor, mapping.data, true)->wait();
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(device.submission());
+    storage.close_mapping(mapping.data);
+    throw;
+  }
   staging.data = nullptr;
   return mapping;
 }
 
-void unmap(Tensor& tensor, void* data) {
+// Ends a mapping, which may be of another view of the same allocation than `any`.
+void unmap(Tensor& any, void* data) {
   enter_runtime();
-  const Storage::Mapping mapping = tensor.storage->close_mapping(data);
-  if (mapping.staging == nullptr) return;
-  Staging staging(tensor.queue->device, 0);
-  staging.data = mapping.staging;
-  if (mapping.writes) copy_from_host(tensor, staging.data)->wait();
+  Device& device = any.queue->device;
+  Storage& storage = *any.storage;
+  Storage::Mapping mapping;
+  {
+    std::lock_guard<std::mutex> lock(device.submission());
+    mapping = storage.find_mapping(data);
+  }
+  const auto close = [&] {
+    std::lock_guard<std::mutex> lock(device.submission());
+    storage.close_mapping(data);
+  };
+  Staging staging(device, 0);
+  if (mapping.staged) staging.data = mapping.data;
+  try {
+    if (mapping.staged && mapping.writes) copy_from_host(*mapping.tensor, data, true)->wait();
+  } catch (...) {
+    close();
+    throw;
+  }
+  close();
 }
 
 void hand_over(Ref<Event> made, funlib_event** event) {
@@ -611,7 +711,9 @@ funlib_status funlib_tensor_data(funlib_tensor* tensor, void** data) {
 funlib_status funlib_tensor_get_event(funlib_tensor* tensor, funlib_event** event) {
   return guarded([&] {
     auto& source = required(tensor, "tensor");
-    required(event, "event") = source.storage->last_write().detach();
+    auto& target = required(event, "event");
+    std::lock_guard<std::mutex> lock(source.queue->device.submission());
+    target = source.storage->last_write().detach();
   });
 }
 

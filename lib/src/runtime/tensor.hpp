@@ -1,15 +1,19 @@
 // Tensors: strided views of shared allocations, and the operations that keep track of who uses them.
 #pragma once
 
-#include <memory>
-#include <mutex>
+#include <functional>
 #include <vector>
 
 #include "runtime/queue.hpp"
 
+struct funlib_tensor;
+
 namespace funlib {
 
-// A device allocation shared by the tensors that view it.
+using Tensor = ::funlib_tensor;
+
+// A device allocation shared by the tensors that view it. What changes after construction is guarded
+// by the device's submission lock: whoever checks, submits and records does it under one hold of it.
 class Storage : public RefCounted {
  public:
   Storage(Ref<Queue> queue, size_t bytes);
@@ -17,32 +21,30 @@ class Storage : public RefCounted {
 
   void* data() const noexcept { return block_.data; }
   size_t bytes() const noexcept { return bytes_; }
-  Device& device() const noexcept { return queue_->device; }
 
   // Throws FUNLIB_ERROR_BUSY if an open mapping forbids the access.
-  void check_access(bool writes);
+  void check_access(bool writes) const;
   // Adds the operations that an access from `queue` has to wait for.
   void add_dependencies(const Queue& queue, bool writes, std::vector<sycl::event>& events);
   void record(const Queue& queue, bool writes, const Ref<Event>& event);
-  Ref<Event> last_write();
-  // Waits for every operation on the allocation.
-  void wait();
+  Ref<Event> last_write() const { return last_write_; }
+  std::vector<sycl::event> events() const;
 
-  void open_mapping(bool writes, void* data, void* staging);
+  // A host view of one tensor, which it keeps alive.
   struct Mapping {
     bool writes;
     void* data;
-    void* staging;  // null when data is the allocation itself
+    bool staged;  // data is a buffer of its own, not the allocation
+    Ref<Tensor> tensor;
   };
+  void open_mapping(Mapping mapping);
+  const Mapping& find_mapping(void* data) const;
   Mapping close_mapping(void* data);
 
  private:
-  void check_access_locked(bool writes) const;
-
   const Ref<Queue> queue_;
   const size_t bytes_;
   Block block_;
-  std::mutex mutex_;
   Ref<Event> last_write_;
   std::vector<Mapping> mappings_;
 };
@@ -70,43 +72,32 @@ struct funlib_tensor : funlib::RefCounted {
 
 namespace funlib {
 
-using Tensor = ::funlib_tensor;
-
 Ref<Tensor> create_tensor(Ref<Queue> queue, funlib_dtype dtype, int64_t ndim, const int64_t* shape);
-// Address range [first, last) of the elements; both null when empty.
-std::pair<const char*, const char*> extent(const Tensor& tensor);
-// Whether two tensors may share an element. Never misses one; resolves interleaved rows exactly.
+// Whether two tensors may share an element. Never misses one; exact for matrices whose rows (or
+// columns) are contiguous and equally far apart, such as blocks of one matrix.
 bool may_overlap(const Tensor& a, const Tensor& b);
+// Throws unless each element of a tensor that is to be written has an address of its own.
+void check_writable(const Tensor& tensor, const char* name);
 
-// One operation in a queue: checks access, waits for other queues, and leaves its event with the
-// allocations that it used, whatever happens in between.
+// One operation in a queue. It is composed first, which may compile kernels and allocate, and then
+// submitted as a whole by finish(): access checks, dependencies, commands and records form one step
+// that no other operation, mapping or queue of the device can come between.
 class Operation {
  public:
   Operation(Ref<Queue> queue, const Label& label);
-  Operation(const Operation&) = delete;
-  ~Operation();
 
-  // Declare all accesses before the first command. `name` is the argument's name for messages.
+  // `name` is the argument's name for messages.
   void reads(const Tensor& tensor, const char* name) { access(tensor, name, false); }
   void writes(const Tensor& tensor, const char* name) { access(tensor, name, true); }
+  // Lets the operation pass the mapping that it serves.
+  void serve_mapping() { serves_mapping_ = true; }
   // Memory for the operation alone.
   Ref<Storage> workspace(size_t bytes);
-
-  // Submits one command: `fill` gets the sycl::handler.
-  template <typename Fill>
-  void submit(Fill&& fill) {
-    sycl::event event = queue_->handle.submit([&](sycl::handler& handler) {
-      handler.depends_on(dependencies_);
-      fill(handler);
-    });
-    dependencies_.clear();
-    if (submitted_) earlier_.push_back(std::move(last_));
-    last_ = std::move(event);
-    submitted_ = true;
-  }
+  // Adds a command; whatever it refers to must live until finish() returns.
+  void add(std::function<void(sycl::handler&)> command) { commands_.push_back(std::move(command)); }
 
   Device& device() const noexcept { return queue_->device; }
-  const Ref<Queue>& queue() const noexcept { return queue_; }
+  // Submits. Without commands nothing is recorded, and the event is complete from the start.
   Ref<Event> finish();
 
  private:
@@ -117,10 +108,9 @@ class Operation {
   };
   const Ref<Queue> queue_;
   const Label label_;
+  bool serves_mapping_ = false;
   std::vector<Access> accesses_;
-  std::vector<sycl::event> dependencies_, earlier_;
-  sycl::event last_;
-  bool submitted_ = false, finished_ = false;
+  std::vector<std::function<void(sycl::handler&)>> commands_;
 };
 
 // Copies element by element between views of one shape and item size. The caller has declared the

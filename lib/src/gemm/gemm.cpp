@@ -82,6 +82,7 @@ KernelSpec spec_of(const GemmKernel& kernel, const ParameterValues& values, funl
   spec.label = concat(kernel.name, " ", dtype_of(dtype).name, " ", transpose_a ? "t" : "n",
                       transpose_b ? "t" : "n");
   spec.define("FUNLIB_T", dtype_of(dtype).device_type);
+  spec.define("FUNLIB_INTEGER", dtype_of(dtype).is_integer);
   spec.define("FUNLIB_TRANSPOSE_A", transpose_a);
   spec.define("FUNLIB_TRANSPOSE_B", transpose_b);
   for (size_t i = 0; i < values.size(); ++i)
@@ -111,8 +112,9 @@ class Launchables {
       const auto found = kernels_.find(key);
       if (found != kernels_.end()) return found->second;
     }
-    sycl::kernel made = get_kernel(device, spec_of(kernel, kernel.defaults(), problem.dtype,
-                                                   problem.transpose_a, problem.transpose_b));
+    sycl::kernel made =
+        get_kernel(device, spec_of(kernel, kernel.values_for(problem.dtype, device), problem.dtype,
+                                   problem.transpose_a, problem.transpose_b));
     std::lock_guard<std::shared_mutex> lock(mutex_);
     return kernels_.emplace(key, std::move(made)).first->second;
   }
@@ -131,17 +133,19 @@ template <typename T>
 void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& problem,
             double alpha, const Operand& a, const Operand& b, double beta, void* c, int64_t ldc) {
   const sycl::kernel code = launchables().get(operation.device(), kernel, problem);
-  const GemmGeometry geometry = kernel.geometry(kernel.defaults());
+  const ParameterValues values = kernel.values_for(problem.dtype, operation.device());
+  const GemmPlan plan = kernel.plan(values, problem, operation.device().info());
   const auto tiles = [](int64_t extent, int64_t tile) {
     return size_t((extent + tile - 1) / tile);
   };
-  const size_t groups =
-      tiles(problem.m, geometry.tile_rows) * tiles(problem.n, geometry.tile_columns);
-  const size_t rows = size_t(geometry.group_rows), columns = size_t(geometry.group_columns);
+  const size_t groups = tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns);
+  const size_t rows = size_t(plan.group_rows), columns = size_t(plan.group_columns);
   operation.submit([&](sycl::handler& handler) {
     handler.set_args(problem.m, problem.n, problem.k, T(alpha), static_cast<const T*>(a.data),
                      a.leading_dimension, static_cast<const T*>(b.data), b.leading_dimension,
                      T(beta), static_cast<T*>(c), ldc);
+    int position = 11;
+    for (const int64_t argument : plan.arguments) handler.set_arg(position++, argument);
     handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
   });
 }
@@ -280,11 +284,11 @@ const std::vector<funlib_kernel_info>& kernel_infos() {
       for (const auto& parameter : kernel.parameters)
         parameters->push_back({parameter.name, parameter.value, int64_t(parameter.legal.size()),
                                parameter.legal.data()});
-      const GemmGeometry geometry = kernel.geometry(kernel.defaults());
+      const GemmPlan plan =
+          kernel.plan(kernel.defaults(), {1, 1, 1, FUNLIB_FLOAT32, false, false}, {});
       rows->push_back({kernel.name, kernel.idea, kernel.source, int64_t(kernel.dtypes.size()),
                        kernel.dtypes.data(), int64_t(parameters->size()), parameters->data(),
-                       geometry.group_rows, geometry.group_columns, geometry.tile_rows,
-                       geometry.tile_columns});
+                       plan.group_rows, plan.group_columns, plan.tile_rows, plan.tile_columns});
     }
     return rows;
   }();

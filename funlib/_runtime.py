@@ -6,7 +6,7 @@ the headers: the build asks it.
 """
 
 import ctypes
-import importlib.metadata
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -28,6 +28,9 @@ def find(name: str) -> Path | None:
     ):
         if (folder / name).exists():
             return folder / name
+    # Imported where it is needed: it takes 50 ms.
+    import importlib.metadata
+
     for distribution in WHEELS:
         try:
             files = importlib.metadata.files(distribution) or ()
@@ -42,6 +45,8 @@ def find(name: str) -> Path | None:
 def install_command() -> str:
     """What to type to get the parts of the SYCL runtime that are missing where funlib finds them;
     if none is, to get them anew."""
+    import importlib.metadata
+
     missing = {name for name, library in WHEELS.items() if find(library) is None}
     options = "" if missing else "--force-reinstall "
     for name in missing:
@@ -71,8 +76,8 @@ def missing_message() -> str:
 def check_built() -> None:
     """Raises ImportError in a folder of sources without extension modules: a checkout that hides
     the installed package, since Python searches the working directory first."""
-    folder = Path(__file__).parent
-    if not any(folder.glob("_native.*so")):
+    if importlib.util.find_spec("funlib._native") is None:
+        folder = Path(__file__).parent
         raise ImportError(
             f"{folder} holds funlib's sources, not a built package. Run Python from another "
             "folder, or type\n"

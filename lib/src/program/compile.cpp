@@ -86,22 +86,28 @@ class Child {
   ~Child() {
     if (process_ > 0) {
       kill(process_, SIGKILL);
-      wait();
+      wait(Clock::now());
     }
   }
-  // How it ended, "" after exit code 0 or when somebody else reaped it.
-  std::string wait() {
+  // How it ended, "" after exit code 0 or when somebody else reaped it; nothing if it had to be killed
+  // at the deadline.
+  std::optional<std::string> wait(Clock::time_point deadline) {
     int status = 0;
     pid_t result;
-    while ((result = waitpid(process_, &status, 0)) < 0 && errno == EINTR) {
+    bool late = false;
+    while ((result = waitpid(process_, &status, WNOHANG)) == 0 || (result < 0 && errno == EINTR)) {
+      late = Clock::now() >= deadline;
+      if (late) kill(process_, SIGKILL);
+      usleep(1000);
     }
     process_ = -1;
-    if (result < 0) return "";
+    if (result < 0) return std::string();
+    if (late) return std::nullopt;
     if (WIFSIGNALED(status))
       return concat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)),
                     ")");
     if (WEXITSTATUS(status) != 0) return concat("exited with code ", WEXITSTATUS(status));
-    return "";
+    return std::string();
   }
 
  private:
@@ -152,15 +158,17 @@ std::string run_compiler(const Message& request, const std::string& what) {
     size_t sent = 0;
     const int seconds = timeout_seconds();
     const auto deadline = Clock::now() + std::chrono::seconds(seconds);
+    const auto too_slow = [&] {
+      fail(FUNLIB_ERROR_COMPILE, "compiling ", what, " took more than ", seconds,
+           " s and was stopped (FUNLIB_COMPILE_TIMEOUT sets the limit)", log.empty() ? "" : "\n",
+           log);
+    };
     while (output.number >= 0 || errors.number >= 0) {
       pollfd watched[] = {
           {output.number, POLLIN, 0}, {errors.number, POLLIN, 0}, {input.number, POLLOUT, 0}};
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      if (left <= 0)
-        fail(FUNLIB_ERROR_COMPILE, "compiling ", what, " took more than ", seconds,
-             " s and was stopped (FUNLIB_COMPILE_TIMEOUT sets the limit)", log.empty() ? "" : "\n",
-             log);
+      if (left <= 0) too_slow();
       if (poll(watched, 3, int(std::min<long long>(left, 1000))) < 0) continue;
       if (watched[2].revents != 0) {
         const ssize_t count =
@@ -172,7 +180,9 @@ std::string run_compiler(const Message& request, const std::string& what) {
       if (watched[0].revents != 0 && !drain(output.number, answer)) output.reset();
       if (watched[1].revents != 0 && !drain(errors.number, log)) errors.reset();
     }
-    ending = child.wait();
+    const auto ended = child.wait(deadline);
+    if (!ended) too_slow();
+    ending = *ended;
   }
   const auto message = Message::decode(answer);
   if (message && message->get("status") == "ok") return message->get("image");

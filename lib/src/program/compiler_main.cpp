@@ -53,9 +53,9 @@ std::string compile(const funlib::Message& request, std::string& log) {
     if (name == "option") options.push_back(value);
     if (name.rfind(prefix, 0) == 0) includes.add(name.substr(prefix.size()), value);
   }
-  // The name makes the compiler's messages point at the file that a reader knows.
-  const std::string source =
-      "#line 1 \"" + request.get("source_name") + "\"\n" + request.get("source");
+  // An included file keeps its name in the compiler's messages.
+  includes.add(request.get("source_name"), request.get("source"));
+  const std::string source = "#include \"" + request.get("source_name") + "\"\n";
   auto bundle = experimental::create_kernel_bundle_from_source(
       context, experimental::source_language::sycl, source, experimental::properties{includes});
   const experimental::properties build{experimental::build_options{options},

@@ -153,6 +153,10 @@ const std::vector<std::unique_ptr<Device>>& devices() {
 
 std::string describe_devices() {
   const auto& all = devices();
+  const std::string selector = environment("ONEAPI_DEVICE_SELECTOR");
+  if (all.empty() && !selector.empty())
+    return concat("the SYCL runtime found no device, with ONEAPI_DEVICE_SELECTOR set to \"",
+                  selector, "\"");
   if (all.empty())
     return concat("the SYCL runtime found no device at all",
                   paths().opencl_cpu.empty()

@@ -23,12 +23,12 @@ struct Selection {
   explicit Selection(const funlib_queue_options* options) {
     if (options == nullptr) return;
     const auto text = [](const char* value) {
-      const std::string name = lower(value != nullptr ? value : "");
-      return name == "any" ? std::string() : name;
+      const std::string given = value != nullptr ? value : "";
+      return lower(given) == "any" ? std::string() : given;
     };
-    device = text(options->device);
+    device = lower(text(options->device));
     vendor = text(options->vendor);
-    backend = text(options->backend);
+    backend = lower(text(options->backend));
     profiling = options->profiling != 0;
     const auto one_of = [](const char* what, const std::string& value,
                            std::initializer_list<const char*> legal) {
@@ -44,7 +44,7 @@ struct Selection {
   bool matches(const funlib_device_info& info) const {
     return (device.empty() || device == info.type) &&
            (backend.empty() || backend == info.backend) &&
-           (vendor.empty() || lower(info.vendor).find(vendor) != std::string::npos);
+           (vendor.empty() || lower(info.vendor).find(lower(vendor)) != std::string::npos);
   }
 
   std::string text() const {

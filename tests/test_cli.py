@@ -1,0 +1,103 @@
+"""python -m funlib, and the benchmark scripts on small shapes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers import SOURCE, merged_environment
+
+import funlib
+
+
+def module(*arguments, **environment):
+    """`python -m funlib` with the arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "funlib", *arguments],
+        env=merged_environment(environment),
+        cwd="/",  # the sources' folder has a funlib that is not built
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_devices():
+    result = module("devices")
+    assert result.returncode == 0, result.stderr
+    for device in funlib.devices():
+        lines = [line for line in result.stdout.splitlines() if device.name in line]
+        assert len(lines) >= 1
+        for value in (device.vendor, device.backend, device.driver, str(device.compute_units)):
+            assert any(value in line for line in lines), value
+        for size in device.sub_group_sizes:
+            assert any(str(size) in line for line in lines)
+    for column in ("device", "vendor", "backend", "driver", "fp64", "fp16"):
+        assert column in result.stdout.splitlines()[0].lower()
+
+
+def test_doctor():
+    result = module("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+    info = funlib.runtime_info()
+    for found in (info.library, info.sycl_library, info.compiler, info.opencl_cpu):
+        assert found
+        assert found in result.stdout
+    assert funlib.cache_info().directory in result.stdout
+    for device in funlib.devices():
+        assert device.name in result.stdout
+
+
+def test_doctor_names_a_missing_compiler(tmp_path):
+    result = module("doctor", FUNLIB_COMPILER=tmp_path / "missing")
+    assert "Traceback" not in result.stderr
+    assert str(tmp_path / "missing") in result.stdout
+    assert result.returncode == 1
+
+
+def test_kernels():
+    result = module("kernels")
+    assert result.returncode == 0, result.stderr
+    for kernel in funlib.kernels():
+        assert kernel.name in result.stdout
+        assert kernel.idea in result.stdout
+        assert kernel.source in result.stdout
+
+
+def test_usage():
+    assert module("--help").returncode == 0
+    result = module("nonsense")
+    assert result.returncode == 2
+    for command in ("devices", "doctor", "kernels"):
+        assert command in result.stderr
+
+
+def script(name, *arguments, timeout=300):
+    """A script of perf/ by name. Skips where its requirements are not installed."""
+    pytest.importorskip("tabulate", reason="perf/ needs tabulate (pip install .[perf])")
+    result = subprocess.run(
+        [sys.executable, SOURCE / "perf" / name, *map(str, arguments)],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_bench_gemm(tmp_path):
+    out = tmp_path / "result.json"
+    text = script("bench_gemm.py", "--shapes", "16x8x24", "--json", out)
+    for kernel in funlib.kernels():
+        assert kernel.name in text
+    content = json.dumps(json.loads(out.read_text()))
+    assert "gemm_tiled" in content
+
+
+def test_report_is_up_to_date():
+    """docs/results and the README's figures come from perf/results."""
+    script("report.py", "--check")

@@ -1,0 +1,128 @@
+"""Every kernel compiles for Intel GPUs.
+
+Intel's offline compiler (ocloc) takes the SPIR-V of the kernel objects that funlib makes: the
+nearest to a run that a machine without such a GPU allows. Registers and spills are reported below
+the results of the tests.
+"""
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+import funlib
+
+GPUS = ("dg2", "pvc")
+KERNEL_DTYPES = [(k.name, dtype) for k in funlib.kernels() for dtype in k.dtypes]
+SPIRV_MAGIC = struct.pack("<I", 0x07230203)
+SPIRV_HEADER_BYTES = 20
+
+
+def spirv_modules(image):
+    """The SPIR-V modules inside a SYCLBIN image.
+
+    A module is a header and instructions that begin with their own length, so its end is where no
+    instruction begins.
+    """
+    modules = []
+    begin = image.find(SPIRV_MAGIC)
+    while begin >= 0:
+        end = begin + SPIRV_HEADER_BYTES
+        while end + 4 <= len(image):
+            words = struct.unpack_from("<I", image, end)[0] >> 16
+            if words == 0:
+                break
+            end += 4 * words
+        modules.append(image[begin:end])
+        begin = image.find(SPIRV_MAGIC, end)
+    return modules
+
+
+@pytest.fixture(scope="module")
+def ocloc():
+    """ocloc(spirv, gpu, dtype, folder) -> its figures, a dictionary; asserts success."""
+    program = shutil.which("ocloc")
+    if program is None:
+        pytest.skip("ocloc is not installed (Debian: apt-get install intel-opencl-icd)")
+
+    def compile_(spirv, gpu, dtype, folder):
+        (folder / "kernel.spv").write_bytes(spirv)
+        environment = dict(os.environ)
+        if dtype == "float64" and gpu == "dg2":
+            # These GPUs have no double precision. Without emulation, ocloc refuses it: "Double type
+            # is not supported on this platform".
+            environment |= {"OverrideDefaultFP64Settings": "1", "IGC_EnableDPEmulation": "1"}
+        result = subprocess.run(
+            [
+                *(program, "compile", "-spirv_input", "-file", "kernel.spv", "-device", gpu),
+                *("-output", "kernel.bin", "-output_no_suffix"),
+                # The ELF format describes the kernel in text.
+                *("-internal_options", "-cl-intel-allow-zebin"),
+            ],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        log = result.stdout + result.stderr
+        assert result.returncode == 0, log
+        assert "Build succeeded" in log, log
+        description = (folder / "kernel.bin").read_bytes().decode("latin-1")
+
+        def number(pattern, text):
+            found = re.search(pattern, text)
+            return int(found[1]) if found else 0
+
+        figures = {
+            "registers": number(r"grf_count: +(\d+)", description),
+            "simd": number(r"simd_size: +(\d+)", description),
+            "local_bytes": number(r"slm_size: +(\d+)", description),
+            # As ocloc counts them: "allocated 128 regs and spilled around 6".
+            "spilled": number(r"spilled around (\d+)", log),
+            "scratch_bytes": number(r"type: +scratch\s+usage: +\w+\s+size: +(\d+)", description),
+        }
+        assert figures["registers"] > 0, "no description of the kernel in ocloc's output"
+        return figures
+
+    return compile_
+
+
+@pytest.fixture(scope="module")
+def report(summary_section):
+    lines = summary_section("Intel GPUs: registers and spills by ocloc")
+    form = "{:<24} {:<8} {:<6} {:<5}" + " {:>13}" * 5
+    names = ("registers", "spilled", "scratch_bytes", "simd", "local_bytes")
+    lines.append(form.format("kernel", "type", "layout", "GPU", *names))
+
+    def add(kernel, dtype, layout, gpu, figures):
+        lines.append(form.format(kernel, dtype, layout, gpu, *(figures[name] for name in names)))
+
+    return add
+
+
+# Both operands as they are for each type; the other layouts, which differ in indexing only, once.
+CASES = [(kernel, dtype, False, False) for kernel, dtype in KERNEL_DTYPES] + [
+    (kernel, "float32", a, b)
+    for kernel, dtype in KERNEL_DTYPES
+    if dtype == "float32"
+    for a, b in ((False, True), (True, False), (True, True))
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "transpose_a", "transpose_b"), CASES)
+def test_compiles(
+    queue, c_library, ocloc, report, tmp_path, kernel, dtype, transpose_a, transpose_b
+):
+    if queue.device.backend not in ("opencl", "level_zero"):
+        pytest.skip(f"kernel objects of {queue.device.backend} hold no SPIR-V")
+    image = c_library.kernel_object(kernel, dtype, transpose_a, transpose_b)
+    modules = spirv_modules(image)
+    assert len(modules) == 1, f"{len(modules)} SPIR-V modules in an image of {len(image)} bytes"
+    layout = "nt"[transpose_a] + "nt"[transpose_b]
+    for gpu in GPUS:
+        report(kernel, dtype, layout, gpu, ocloc(modules[0], gpu, dtype, tmp_path))

@@ -18,6 +18,74 @@ GemmPlan square_plan(const ParameterValues& p, const GemmProblem&, const funlib_
   return {p[0], p[0], Block * p[0], Block * p[0], LocalTiles * p[0] * p[0]};
 }
 
+GemmPlan padded_plan(const ParameterValues& p, const GemmProblem&, const funlib_device_info&) {
+  const int64_t edge = p[0], pad = p[1];
+  return {edge, edge, 2 * edge, 2 * edge, 2 * edge * (edge + pad) + edge * (2 * edge + pad)};
+}
+
+// Two tiles with a vector of 16 bytes of padding to each row.
+GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& problem,
+                               const funlib_device_info&) {
+  constexpr int64_t most_outputs = 128;  // of a work-item: beyond, no device keeps them in registers
+  const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
+  const int64_t vector = 16 / dtype_of(problem.dtype).itemsize;
+  GemmPlan plan{tile_m / block_m, tile_n / block_n, tile_m, tile_n,
+                tile_k * (tile_m + tile_n + 2 * vector)};
+  if (tile_m % block_m != 0 || tile_n % block_n != 0 || block_m % vector != 0 ||
+      block_n % vector != 0 || tile_k % vector != 0)
+    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k,
+                            " into blocks of ", block_m, "x", block_n, " and vectors of ", vector);
+  if (block_m * block_n > most_outputs)
+    plan.objection = concat("keeps at most ", most_outputs, " outputs a work-item in registers, not ",
+                            block_m, "x", block_n);
+  return plan;
+}
+
+// Elements of 8 bytes take two registers each.
+ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info&) {
+  return type.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4} : ParameterValues{128, 128, 8, 8, 8};
+}
+
+GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
+                       const funlib_device_info& info) {
+  const int64_t lanes = p[0], groups = p[1], rows = p[2], columns = p[3];
+  GemmPlan plan{groups, lanes, groups * rows, columns * lanes, 0};
+  const auto end = info.sub_group_sizes + info.sub_group_size_count;
+  if (std::find(info.sub_group_sizes, end, lanes) == end)
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  return plan;
+}
+
+// The smallest sub-group from 16 lanes on, else the largest there is.
+ParameterValues subgroup_fit(const Dtype&, const funlib_device_info& info) {
+  constexpr int64_t wanted = 16;
+  int64_t lanes = 0;
+  for (int64_t i = 0; i < info.sub_group_size_count; ++i) {
+    const int64_t size = info.sub_group_sizes[i];
+    const bool better = lanes < wanted ? size > lanes : size >= wanted && size < lanes;
+    if (better) lanes = size;
+  }
+  return {lanes == 0 ? wanted : lanes, 4, 8, 2};
+}
+
+// Slices until there are a few work-groups for each compute unit, none thinner than DEPTH: below that,
+// what the second kernel costs is more than what is won. The workspace holds slices * M * N elements:
+// as much as that number of work-groups writes, whatever the shape.
+GemmPlan split_k_plan(const ParameterValues& p, const GemmProblem& problem,
+                      const funlib_device_info& info) {
+  constexpr int64_t groups_per_unit = 4;
+  const int64_t edge = p[0], tile = 2 * edge;
+  const int64_t groups = groups_per_unit * std::max<int64_t>(info.compute_units, 1);
+  const int64_t output_tiles =
+      std::max<int64_t>(tiles(problem.m, tile) * tiles(problem.n, tile), 1);
+  const int64_t thinnest = std::max<int64_t>(problem.k / p[1], 1);
+  const int64_t most = std::clamp<int64_t>(groups / output_tiles, 1, thinnest);
+  const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, most), edge), 1) * edge;
+  GemmPlan plan{edge, edge, tile, tile, 4 * edge * edge, {depth}};
+  plan.slices = std::max<int64_t>(tiles(problem.k, depth), 1);
+  return plan;
+}
+
 struct VectorParameters {
   int64_t lanes, mr, nr, mc, kc;
   explicit VectorParameters(const ParameterValues& p)
@@ -108,6 +176,51 @@ const std::vector<GemmKernel>& gemm_kernels() {
        every_dtype,
        {edge},
        square_plan<2, 4>},
+      {"gemm_blocked4x4",
+       "4x4 outputs a work-item in registers, global memory",
+       "gemm_blocked4x4.cpp",
+       every_dtype,
+       {edge},
+       square_plan<4, 0>},
+      {"gemm_padded",
+       "tiles turned while loading, rows padded against bank conflicts",
+       "gemm_padded.cpp",
+       every_dtype,
+       {edge, {"PAD", 1, {0, 1, 2, 4}}},
+       padded_plan},
+      {"gemm_double_buffered",
+       "the next tile is loaded while this one is used",
+       "gemm_double_buffered.cpp",
+       every_dtype,
+       {edge},
+       square_plan<2, 8>},
+      {"gemm_register_blocked",
+       "large tiles, 8x8 outputs a work-item, vector loads",
+       "gemm_register_blocked.cpp",
+       every_dtype,
+       {{"TILE_M", 128, {32, 64, 128, 256}},
+        {"TILE_N", 128, {32, 64, 128, 256}},
+        {"TILE_K", 8, {8, 16, 32}},
+        {"BLOCK_M", 8, {4, 8, 16}},
+        {"BLOCK_N", 8, {4, 8, 16}}},
+       register_blocked_plan,
+       register_blocked_fit},
+      {"gemm_subgroup",
+       "operands of A exchanged between the lanes of a sub-group, no local memory",
+       "gemm_subgroup.cpp",
+       every_dtype,
+       {{"SUB_GROUP", 16, {8, 16, 32, 64}},
+        {"SUB_GROUPS", 4, {1, 2, 4, 8, 16}},
+        {"ROWS", 8, {4, 8, 16}},
+        {"COLUMNS", 2, {1, 2, 4}}},
+       subgroup_plan,
+       subgroup_fit},
+      {"gemm_split_k",
+       "few outputs, long K: slices of K side by side, summed in fixed order",
+       "gemm_split_k.cpp",
+       every_dtype,
+       {edge, {"DEPTH", 128, {64, 128, 256, 512}}},
+       split_k_plan},
       {"gemm_vector",
        "CPU micro-kernel on explicit vectors, packed panels, cache blocking",
        "gemm_vector.cpp",
@@ -155,6 +268,7 @@ std::string GemmKernel::objection(const GemmProblem& problem, const Device& devi
   if (problem.m > most_rows)
     return concat(name, " takes at most ", most_rows, " rows; the product has ", problem.m);
   const GemmPlan plan = this->plan(values_for(problem.dtype, device), problem, info);
+  if (!plan.objection.empty()) return concat(name, " ", plan.objection);
   const int64_t work_items = plan.group_rows * plan.group_columns;
   if (work_items > info.max_work_group_size)
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",

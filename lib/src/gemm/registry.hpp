@@ -33,6 +33,10 @@ struct GemmPlan {
   int64_t tile_rows, tile_columns;      // outputs of a work-group
   int64_t local_elements;               // local memory, in elements
   std::vector<int64_t> arguments = {};  // of the kernel, after those that all have
+  // Parts of K, each the work of its own work-groups. With more than one, slice s writes its bare
+  // product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result of them.
+  int64_t slices = 1;
+  std::string objection = "";  // why these parameters don't fit together or the device; "" if they do
 };
 
 struct GemmKernel {

@@ -173,8 +173,10 @@ def supports(funlib, a, b, kernel):
 
 
 def measure_shape(funlib, queue, shape, dtype, names, progress):
-    """The rows of one shape (M, K, N) and data type, in the order of `names`; kernels that don't take
-    the shape have none."""
+    """The rows of one shape (M, K, N) and data type, in the order of `names`.
+
+    A kernel that doesn't take the shape has no row.
+    """
     a, b = random_inputs(shape, dtype)
     expected, bound = reference(a, b)
     device_a = funlib.DeviceTensor.from_numpy(a, queue=queue)

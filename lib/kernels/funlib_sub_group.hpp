@@ -11,9 +11,8 @@
 
 #include "funlib_device.hpp"
 
-#define FUNLIB_SUB_GROUP_SIZE(size)   \
-  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY( \
-      (sycl::ext::oneapi::experimental::sub_group_size<size>))
+#define FUNLIB_SUB_GROUP_SIZE(size) \
+  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((sycl::ext::oneapi::experimental::sub_group_size<size>))
 
 namespace funlib {
 

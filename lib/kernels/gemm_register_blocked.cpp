@@ -61,8 +61,10 @@ inline void load_tile(const T* X, int64 ld, int64 first, int64 extent, int64 k0,
     if constexpr (AlongK) {
       const int line = n / (TILE_K / V), run = n % (TILE_K / V) * V;
       const Vector value = load(X, ld, first + line, extent, k0 + run, K, aligned);
+      // By elements: assigning to one of a vector may rewrite all of it, and neighbours own the others.
 #pragma unroll
-      for (int e = 0; e < V; ++e) tile[run + e][line / V][line % V] = value[e];
+      for (int e = 0; e < V; ++e)
+        reinterpret_cast<Acc*>(&tile[run + e][line / V])[line % V] = value[e];
     } else {
       const int line = n / (Width / V), run = n % (Width / V);
       tile[line][run] = load(X, ld, k0 + line, K, first + run * V, extent, aligned);

@@ -136,8 +136,8 @@ void launch_plan(Operation& operation, const GemmKernel& kernel, const GemmPlan&
                  const GemmProblem& problem, double alpha, const Operand& a, const Operand& b,
                  double beta, void* c, int64_t ldc) {
   const sycl::kernel code = launchables().get(operation.device(), kernel, problem);
-  const size_t groups = tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) *
-                        size_t(plan.slices);
+  const size_t groups =
+      tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) * size_t(plan.slices);
   const size_t rows = size_t(plan.group_rows), columns = size_t(plan.group_columns);
   operation.submit([&](sycl::handler& handler) {
     handler.set_args(problem.m, problem.n, problem.k, T(alpha), static_cast<const T*>(a.data),
@@ -151,8 +151,8 @@ void launch_plan(Operation& operation, const GemmKernel& kernel, const GemmPlan&
 
 // C = alpha * (the sum of the slices' products) + beta * C.
 template <typename T>
-void sum_slices(Operation& operation, const GemmProblem& problem, int64_t slices, const void* partial,
-                double alpha, double beta, void* c, int64_t ldc) {
+void sum_slices(Operation& operation, const GemmProblem& problem, int64_t slices,
+                const void* partial, double alpha, double beta, void* c, int64_t ldc) {
   KernelSpec spec;
   spec.source = "gemm_sum_slices.cpp";
   spec.entry = "gemm_sum_slices";
@@ -163,8 +163,8 @@ void sum_slices(Operation& operation, const GemmProblem& problem, int64_t slices
   constexpr size_t group = 256;
   const size_t groups = tiles(problem.m * problem.n, group);
   operation.submit([&](sycl::handler& handler) {
-    handler.set_args(problem.m, problem.n, slices, T(alpha), static_cast<const T*>(partial), T(beta),
-                     static_cast<T*>(c), ldc);
+    handler.set_args(problem.m, problem.n, slices, T(alpha), static_cast<const T*>(partial),
+                     T(beta), static_cast<T*>(c), ldc);
     handler.parallel_for(sycl::nd_range<1>(groups * group, group), code);
   });
 }
@@ -176,8 +176,7 @@ void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& p
   const GemmPlan plan = kernel.plan(values, problem, operation.device().info());
   if (plan.slices == 1)
     return launch_plan<T>(operation, kernel, plan, problem, alpha, a, b, beta, c, ldc);
-  const auto partial =
-      operation.workspace(size_t(plan.slices * problem.m * problem.n) * sizeof(T));
+  const auto partial = operation.workspace(size_t(plan.slices * problem.m * problem.n) * sizeof(T));
   launch_plan<T>(operation, kernel, plan, problem, 1, a, b, 0, partial->data(), problem.n);
   sum_slices<T>(operation, problem, plan.slices, partial->data(), alpha, beta, c, ldc);
 }

@@ -26,7 +26,7 @@ GemmPlan padded_plan(const ParameterValues& p, const GemmProblem&, const funlib_
 // Two tiles with a vector of 16 bytes of padding to each row.
 GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& problem,
                                const funlib_device_info&) {
-  constexpr int64_t most_outputs = 128;  // of a work-item: beyond, no device keeps them in registers
+  constexpr int64_t most_outputs = 128;  // no device keeps more in the registers of a work-item
   const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
   const int64_t vector = 16 / dtype_of(problem.dtype).itemsize;
   GemmPlan plan{tile_m / block_m, tile_n / block_n, tile_m, tile_n,
@@ -36,8 +36,8 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
     plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k,
                             " into blocks of ", block_m, "x", block_n, " and vectors of ", vector);
   if (block_m * block_n > most_outputs)
-    plan.objection = concat("keeps at most ", most_outputs, " outputs a work-item in registers, not ",
-                            block_m, "x", block_n);
+    plan.objection = concat("keeps at most ", most_outputs,
+                            " outputs a work-item in registers, not ", block_m, "x", block_n);
   return plan;
 }
 

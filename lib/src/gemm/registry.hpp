@@ -36,7 +36,8 @@ struct GemmPlan {
   // Parts of K, each the work of its own work-groups. With more than one, slice s writes its bare
   // product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result of them.
   int64_t slices = 1;
-  std::string objection = "";  // why these parameters don't fit together or the device; "" if they do
+  // Why these parameters don't fit together or the device; "" if they do.
+  std::string objection = "";
 };
 
 struct GemmKernel {

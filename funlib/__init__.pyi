@@ -51,3 +51,11 @@ class _Kernel(Protocol):
 gemm_tiled: _Kernel
 gemm_blocked2x2: _Kernel
 gemm_tiled_blocked2x2: _Kernel
+gemm_blocked4x4: _Kernel
+gemm_padded: _Kernel
+gemm_double_buffered: _Kernel
+gemm_register_blocked: _Kernel
+gemm_subgroup: _Kernel
+gemm_split_k: _Kernel
+gemm_vector: _Kernel
+gemv_vector: _Kernel

@@ -36,6 +36,7 @@ def select_kernel(
     beta: float = 0.0,
     transpose_a: bool = False,
     transpose_b: bool = False,
+    kernel: str | None = None,
     queue: Queue | str | None = None,
 ) -> str: ...
 def kernels() -> list[KernelInfo]: ...

@@ -31,6 +31,14 @@ KernelInfo = namedtuple(
 )
 
 
+cdef const char* kernel_name(object kernel) except NULL:
+    if not isinstance(kernel, str):
+        raise TypeError(f"kernel must be a str or None, not {type(kernel).__name__}")
+    if "\0" in kernel:
+        raise LookupError(f"no GEMM kernel is called {kernel!r}")
+    return PyUnicode_AsUTF8AndSize(kernel, NULL)
+
+
 cdef object run(
     object a,
     object b,
@@ -55,11 +63,7 @@ cdef object run(
     options.transpose_b = transpose_b
     options.queue = queue_pointer(held)
     if kernel is not None:
-        if not isinstance(kernel, str):
-            raise TypeError(f"kernel must be a str or None, not {type(kernel).__name__}")
-        if "\0" in kernel:
-            raise LookupError(f"no GEMM kernel is called {kernel!r}")
-        options.kernel = PyUnicode_AsUTF8AndSize(kernel, NULL)
+        options.kernel = kernel_name(kernel)
     with nogil:
         status = funlib_gemm(left, right, &options, &result, NULL)
     check(status)
@@ -132,10 +136,11 @@ def select_kernel(
     double beta=0.0,
     bint transpose_a=False,
     bint transpose_b=False,
+    kernel=None,
     queue=None,
 ):
-    """The name of the kernel that gemm() would choose for these arguments. Raises what gemm() would
-    raise for them."""
+    """The name of the kernel that gemm() would use for these arguments. Raises what gemm() would
+    raise for them: with `kernel`, UnsupportedError where it can't do this product."""
     cdef funlib_tensor* left = operand(a, "a")
     cdef funlib_tensor* right = operand(b, "b")
     cdef Queue held = as_queue(queue)
@@ -148,6 +153,8 @@ def select_kernel(
     options.transpose_a = transpose_a
     options.transpose_b = transpose_b
     options.queue = queue_pointer(held)
+    if kernel is not None:
+        options.kernel = kernel_name(kernel)
     with nogil:
         status = funlib_gemm_select(left, right, &options, &name)
     check(status)

@@ -62,6 +62,7 @@ cdef extern from "funlib/funlib.h" nogil:
         int64_t global_memory_bytes
         int64_t max_allocation_bytes
         int64_t max_work_group_size
+        int64_t vector_bytes
         int64_t sub_group_size_count
         int64_t sub_group_sizes[16]
         int32_t has_fp64

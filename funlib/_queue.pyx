@@ -51,6 +51,7 @@ cdef class Device:
     cdef readonly int64_t global_memory
     cdef readonly int64_t max_allocation
     cdef readonly int64_t max_work_group_size
+    cdef readonly int64_t vector_bytes
     cdef readonly tuple sub_group_sizes
     cdef readonly bint fp64
     cdef readonly bint fp16
@@ -89,6 +90,7 @@ cdef object device_at(int64_t index):
     device.global_memory = info.global_memory_bytes
     device.max_allocation = info.max_allocation_bytes
     device.max_work_group_size = info.max_work_group_size
+    device.vector_bytes = info.vector_bytes
     device.sub_group_sizes = tuple(
         [info.sub_group_sizes[i] for i in range(info.sub_group_size_count)]
     )

@@ -163,8 +163,20 @@ class NumpyCall:
         return common.now_ns() - start, None
 
 
+def supports(funlib, a, b, kernel):
+    """Whether the kernel takes this product: some are for few rows, or for one type of device."""
+    try:
+        funlib.select_kernel(a, b, kernel=kernel)
+    except funlib.UnsupportedError:
+        return False
+    return True
+
+
 def measure_shape(funlib, queue, shape, dtype, names, progress):
-    """The rows of one shape (M, K, N) and data type, in the order of `names`."""
+    """The rows of one shape (M, K, N) and data type, in the order of `names`.
+
+    A kernel that doesn't take the shape has no row.
+    """
     a, b = random_inputs(shape, dtype)
     expected, bound = reference(a, b)
     device_a = funlib.DeviceTensor.from_numpy(a, queue=queue)
@@ -175,6 +187,8 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
     calls, first, rows = {}, {}, {}
     for name in names:
         progress.step(f"{dtype} {text} {name}")
+        if name not in (NUMPY, DISPATCH) and not supports(funlib, device_a, device_b, name):
+            continue
         if name == NUMPY:
             calls[name] = NumpyCall(a, b)
         else:
@@ -192,7 +206,7 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
 
     chosen = funlib.select_kernel(device_a, device_b) if DISPATCH in names else None
     registry = {kernel.name: kernel for kernel in funlib.kernels()}
-    for name in names:
+    for name in calls:
         warmups, samples = timed[name]
         kernel = registry.get(chosen if name == DISPATCH else name)
         rows[name] = row_of(shape, dtype, name, kernel, queue.device, first[name], warmups, samples)

@@ -85,6 +85,15 @@ def problem(result, expected, bound) -> str | None:
     )
 
 
+def supports(a, b, **options) -> bool:
+    """Whether gemm(a, b, **options) can be done: some kernels are for few rows or one device."""
+    try:
+        funlib.select_kernel(a, b, **options)
+    except funlib.UnsupportedError:
+        return False
+    return True
+
+
 # How a rows x columns operand lies in a larger, C-contiguous allocation: the allocation's shape and
 # the indexing that finds the operand in it, which works on NumPy arrays and on tensors alike.
 LAYOUTS = {
@@ -181,6 +190,12 @@ class Case:
             "queue": queue,
             "kernel": self.kernel,
         }
+        if not supports(*operands, **options):
+            try:
+                funlib.gemm(*operands, **options)
+            except funlib.UnsupportedError:
+                return None
+            return "gemm did what select_kernel refuses"
         c = base = out_base = None
         if self.out is not None:
             c = np.full((self.m, self.n), poison(self.dtype), self.dtype)

@@ -1,5 +1,6 @@
 """Every kernel of the registry against the reference, and the rules that hold for all of them."""
 
+import functools
 import itertools
 
 import hypothesis
@@ -7,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import reference
-from reference import LAYOUTS, OUT_LAYOUTS, Case
+from reference import LAYOUTS, OUT_LAYOUTS, Case, supports
 
 import funlib
 from funlib import DeviceTensor
@@ -75,6 +76,15 @@ def tensors(queue, *arrays):
 def random(queue, shape, dtype="float32", seed=0):
     values = reference.random_matrix(np.random.default_rng(seed), shape, dtype)
     return values, DeviceTensor.from_numpy(values, queue=queue)
+
+
+def rows_for(queue, kernel, rows, dtype="float32"):
+    """That many rows, or as many as the kernel takes."""
+    b = DeviceTensor((1, 1), dtype, queue=queue)
+    for fewer in range(rows, 0, -1):
+        if supports(DeviceTensor((fewer, 1), dtype, queue=queue), b, kernel=kernel):
+            return fewer
+    pytest.skip(f"{kernel} is not for {queue.device.name}")
 
 
 # ---- right results -------------------------------------------------------------------------------
@@ -207,18 +217,19 @@ def test_more_work_items_than_32_bits_count(queue, kernel):
     funlib.trim(queue)
 
 
-def test_zero_strides(queue, c_library):
+@each_kernel
+def test_zero_strides(queue, c_library, kernel):
     """A view whose rows (columns) are all one, which only the C interface can make."""
     values = np.arange(1, 8, dtype=np.float32)
-    for kernel in KERNELS:
-        result = c_library.gemm_of_broadcast(values, rows=5, kernel=kernel)
-        a = np.broadcast_to(values, (5, 7))
-        assert reference.problem(result, *reference.gemm(a, a.T)) is None
+    rows = rows_for(queue, kernel, 5)
+    result = c_library.gemm_of_broadcast(values, rows=rows, kernel=kernel)
+    a = np.broadcast_to(values, (rows, 7))
+    assert reference.problem(result, *reference.gemm(a, a.T)) is None
 
 
 @each_kernel_and_dtype
 def test_same_bits(queue, kernel, dtype):
-    _, a = random(queue, (130, 77), dtype)
+    _, a = random(queue, (rows_for(queue, kernel, 130, dtype), 77), dtype)
     _, b = random(queue, (77, 95), dtype, seed=1)
     first = funlib.gemm(a, b, kernel=kernel).to_host()
     for _ in range(5):
@@ -228,7 +239,8 @@ def test_same_bits(queue, kernel, dtype):
 @each_kernel_and_dtype
 def test_function_of_its_name(queue, kernel, dtype):
     """Each row of the registry is a function; "gemm" itself is the dispatching one."""
-    a, b = random(queue, (20, 30), dtype)[1], random(queue, (30, 10), dtype, seed=1)[1]
+    m = rows_for(queue, kernel, 20, dtype)
+    a, b = random(queue, (m, 30), dtype)[1], random(queue, (30, 10), dtype, seed=1)[1]
     function = getattr(funlib, kernel)
     options = {"alpha": 2, "transpose_a": True, "transpose_b": True}
     expected = funlib.gemm(a.T, b.T, kernel=kernel, **options).to_host()
@@ -237,7 +249,30 @@ def test_function_of_its_name(queue, kernel, dtype):
         with pytest.raises(TypeError):
             function(a, b, kernel=kernel)
     else:
-        assert function(a.T, b.T, **options).shape == (20, 10)
+        assert function(a.T, b.T, **options).shape == (m, 10)
+
+
+def test_split_k(queue):
+    """A long K is cut into slices, whose partial sums come and go with the operation."""
+    m, k, n = 5, 5000, 40
+    a, b = random(queue, (m, k)), random(queue, (k, n), seed=1)
+    multiply = functools.partial(funlib.gemm_split_k, a[1], b[1])
+    first = multiply().to_host()
+    before = funlib.memory_info(queue)
+    for _ in range(20):
+        assert multiply().to_host().tobytes() == first.tobytes()
+    after = funlib.memory_info(queue)
+    assert after.live_bytes == before.live_bytes
+    assert after.allocations == before.allocations + 40  # the product and the partial sums
+    c = random(queue, (m, n), seed=2)
+    for alpha, beta in ((1.5, 0.0), (1.0, -2.0), (np.nan, 1.0)):
+        out = DeviceTensor.from_numpy(c[0], queue=queue)
+        multiply(alpha=alpha, beta=beta, out=out)
+        expected = reference.gemm(a[0], b[0], c[0], alpha, beta)
+        assert reference.problem(out.to_host(), *expected) is None
+    if queue.profiling:
+        times = out.event.times
+        assert times.kernel_ns <= times.end_ns - times.start_ns
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -262,12 +297,13 @@ def test_dispatch(queue, dtype):
 @each_kernel
 def test_nan_and_infinity_propagate(queue, kernel, dtype):
     rng = np.random.default_rng(3)
+    m, n = rows_for(queue, kernel, 37, dtype), rows_for(queue, kernel, 35, dtype)
     for special in (np.nan, np.inf, -np.inf):
-        for place in ((0, 0), (36, 20), (17, 13)):
-            a = rng.standard_normal((37, 21)).astype(dtype)
-            b = rng.standard_normal((21, 35)).astype(dtype)
+        for place in ((0, 0), (m - 1, 20), (m // 2, 13)):
+            a = rng.standard_normal((m, 21)).astype(dtype)
+            b = rng.standard_normal((21, n)).astype(dtype)
             a[place] = special
-            b[5, 7] = 0  # inf * 0 is NaN
+            b[5, n // 2] = 0  # inf * 0 is NaN
             b[place[1], 3] = 0
             for left, right in ((a, b), (b.T, a.T)):
                 result = funlib.gemm(*tensors(queue, left, right), kernel=kernel).to_host()
@@ -279,22 +315,24 @@ def test_nan_and_infinity_propagate(queue, kernel, dtype):
 @each_kernel
 def test_special_values_stay_in_their_row(queue, kernel, dtype):
     """A NaN in one row of A and one column of B reaches no other row or column, edges included."""
-    a, b = np.ones((33, 17), dtype), np.ones((17, 31), dtype)
-    a[32, 16] = np.nan
+    m = rows_for(queue, kernel, 33, dtype)
+    a, b = np.ones((m, 17), dtype), np.ones((17, 31), dtype)
+    a[m - 1, 16] = np.nan
     b[16, 30] = np.nan
     result = funlib.gemm(*tensors(queue, a, b), kernel=kernel).to_host()
-    assert np.isnan(result[32]).all()
+    assert np.isnan(result[m - 1]).all()
     assert np.isnan(result[:, 30]).all()
-    assert (result[:32, :30] == 17).all()
+    assert (result[: m - 1, :30] == 17).all()
 
 
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 @each_kernel
 def test_nan_in_c(queue, kernel, dtype):
     """beta * C with NaN and infinity in C is NaN and infinity, unless beta is 0."""
-    a, b = random(queue, (19, 5), dtype), random(queue, (5, 18), dtype, seed=1)
-    c = np.ones((19, 18), dtype)
-    c[0, 0], c[18, 17], c[7, 7] = np.nan, np.inf, -np.inf
+    m = rows_for(queue, kernel, 19, dtype)
+    a, b = random(queue, (m, 5), dtype), random(queue, (5, 18), dtype, seed=1)
+    c = np.ones((m, 18), dtype)
+    c[0, 0], c[m - 1, 17], c[m // 2, 7] = np.nan, np.inf, -np.inf
     for beta in (0.0, -0.5):
         (out,) = tensors(queue, c)
         funlib.gemm(a[1], b[1], beta=beta, out=out, kernel=kernel)
@@ -305,8 +343,9 @@ def test_nan_in_c(queue, kernel, dtype):
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 @each_kernel
 def test_alpha_zero_reads_no_input(queue, kernel, dtype):
-    a, b = np.full((19, 5), np.nan, dtype), np.full((5, 18), np.inf, dtype)
-    c = np.arange(19 * 18, dtype=dtype).reshape(19, 18)
+    m = rows_for(queue, kernel, 19, dtype)
+    a, b = np.full((m, 5), np.nan, dtype), np.full((5, 18), np.inf, dtype)
+    c = np.arange(m * 18, dtype=dtype).reshape(m, 18)
     for beta in (0.0, 2.0):
         (out,) = tensors(queue, c)
         funlib.gemm(*tensors(queue, a, b), alpha=0.0, beta=beta, out=out, kernel=kernel)
@@ -328,11 +367,12 @@ def test_k_zero_scales_c(queue, kernel, dtype):
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 @each_kernel
 def test_scalars_that_are_not_finite(queue, kernel, dtype):
-    a, b = random(queue, (9, 5), dtype), random(queue, (5, 8), dtype, seed=1)
+    m = rows_for(queue, kernel, 9, dtype)
+    a, b = random(queue, (m, 5), dtype), random(queue, (5, 8), dtype, seed=1)
     for alpha in (np.nan, np.inf):
         result = funlib.gemm(a[1], b[1], alpha=alpha, kernel=kernel).to_host()
         assert reference.problem(result, *reference.gemm(a[0], b[0], alpha=alpha)) is None
-    out = DeviceTensor.full((9, 8), 1, dtype, queue=queue)
+    out = DeviceTensor.full((m, 8), 1, dtype, queue=queue)
     funlib.gemm(a[1], b[1], beta=np.nan, out=out, kernel=kernel)
     assert np.isnan(out.to_host()).all()
 
@@ -354,9 +394,10 @@ def test_int32_wraps(queue, kernel):
 
 @each_kernel
 def test_out_may_not_overlap(queue, kernel):
-    base = DeviceTensor.zeros((40, 20), "float32", queue=queue)
-    a, b = base[:20], DeviceTensor.zeros((20, 20), "float32", queue=queue)
-    for out in (a, a.T, base[10:30], base[19:39], base[::-1][20:]):
+    m = rows_for(queue, kernel, 20)
+    base = DeviceTensor.zeros((2 * m, m), "float32", queue=queue)
+    a, b = base[:m], DeviceTensor.zeros((m, m), "float32", queue=queue)
+    for out in (a, a.T, base[m // 2 : -(m // 2)], base[m - 1 : -1], base[::-1][m:]):
         for left, right in ((a, b), (b, a)):
             with pytest.raises(ValueError, match="overlap"):
                 funlib.gemm(left, right, out=out, kernel=kernel)
@@ -365,10 +406,11 @@ def test_out_may_not_overlap(queue, kernel):
 @each_kernel
 def test_out_may_lie_beside_an_input(queue, kernel):
     """Rows or columns of one allocation that have no element in common."""
+    m = rows_for(queue, kernel, 20)
     for rows, columns, find in (
-        (40, 20, lambda x: (x[:20], x[20:])),
-        (20, 40, lambda x: (x[:, :20], x[:, 20:])),
-        (20, 40, lambda x: (x[:, 20:], x[:, :20])),
+        (2 * m, 20, lambda x: (x[:m], x[m:])),
+        (m, 40, lambda x: (x[:, :20], x[:, 20:])),
+        (m, 40, lambda x: (x[:, 20:], x[:, :20])),
     ):
         values, base = random(queue, (rows, columns))
         b_values, b = random(queue, (20, 20), seed=1)
@@ -379,11 +421,11 @@ def test_out_may_lie_beside_an_input(queue, kernel):
         assert np.array_equal(a.to_host(), find(values)[0])
 
 
-def test_inputs_may_be_one_tensor(queue):
-    values, a = random(queue, (40, 40))
-    for kernel in KERNELS:
-        result = funlib.gemm(a, a.T, kernel=kernel).to_host()
-        assert reference.problem(result, *reference.gemm(values, values.T)) is None
+@each_kernel
+def test_inputs_may_be_one_tensor(queue, kernel):
+    values, a = random(queue, (rows_for(queue, kernel, 40), 40))
+    result = funlib.gemm(a, a.T, kernel=kernel).to_host()
+    assert reference.problem(result, *reference.gemm(values, values.T)) is None
 
 
 def test_out_of_wrong_shape_or_type(queue):
@@ -492,12 +534,13 @@ def test_registry_row(kernel):
 def test_event_times(queue, kernel):
     if not queue.profiling:
         pytest.skip("the queue has no profiling")
-    a = random(queue, (64, 64))[1]
+    m = rows_for(queue, kernel, 64)
+    a = random(queue, (m, 64))[1]
     event = funlib.gemm(a, a.T, kernel=kernel).event
     event.wait()
     assert event.is_complete
     assert kernel in event.label
-    assert "64x64x64" in event.label
+    assert f"{m}x64x{m}" in event.label
     assert "float32" in event.label
     times = event.times
     assert times.submit_ns <= times.start_ns <= times.end_ns

@@ -49,14 +49,16 @@ inline void store_c(T* C, int64 ldc, int64 i, int64 j, Acc sum, T alpha, T beta)
   C[i * ldc + j] = T(value);
 }
 
-// First row and column of the output tile of this work-group.
+// First row and column of an output tile, that of this work-group unless its number is given.
 struct Tile {
   int64 row, column;
 };
-inline Tile output_tile(int64 N, int rows, int columns) {
+inline Tile output_tile(int64 N, int rows, int columns, int64 group) {
   const int64 across = (N + columns - 1) / columns;
-  const int64 group = group_id<2>(1);
   return {group / across * rows, group % across * columns};
+}
+inline Tile output_tile(int64 N, int rows, int columns) {
+  return output_tile(N, rows, columns, group_id<2>(1));
 }
 
 }  // namespace funlib

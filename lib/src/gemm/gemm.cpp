@@ -82,6 +82,7 @@ KernelSpec spec_of(const GemmKernel& kernel, const ParameterValues& values, funl
   spec.label = concat(kernel.name, " ", dtype_of(dtype).name, " ", transpose_a ? "t" : "n",
                       transpose_b ? "t" : "n");
   spec.define("FUNLIB_T", dtype_of(dtype).device_type);
+  spec.define("FUNLIB_INTEGER", dtype_of(dtype).is_integer);
   spec.define("FUNLIB_TRANSPOSE_A", transpose_a);
   spec.define("FUNLIB_TRANSPOSE_B", transpose_b);
   for (size_t i = 0; i < values.size(); ++i)
@@ -111,8 +112,9 @@ class Launchables {
       const auto found = kernels_.find(key);
       if (found != kernels_.end()) return found->second;
     }
-    sycl::kernel made = get_kernel(device, spec_of(kernel, kernel.defaults(), problem.dtype,
-                                                   problem.transpose_a, problem.transpose_b));
+    sycl::kernel made =
+        get_kernel(device, spec_of(kernel, kernel.values_for(problem.dtype, device), problem.dtype,
+                                   problem.transpose_a, problem.transpose_b));
     std::lock_guard<std::shared_mutex> lock(mutex_);
     return kernels_.emplace(key, std::move(made)).first->second;
   }
@@ -127,23 +129,56 @@ Launchables& launchables() {
   return *all;
 }
 
+size_t tiles(int64_t extent, int64_t tile) { return size_t((extent + tile - 1) / tile); }
+
 template <typename T>
-void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& problem,
-            double alpha, const Operand& a, const Operand& b, double beta, void* c, int64_t ldc) {
+void launch_plan(Operation& operation, const GemmKernel& kernel, const GemmPlan& plan,
+                 const GemmProblem& problem, double alpha, const Operand& a, const Operand& b,
+                 double beta, void* c, int64_t ldc) {
   const sycl::kernel code = launchables().get(operation.device(), kernel, problem);
-  const GemmGeometry geometry = kernel.geometry(kernel.defaults());
-  const auto tiles = [](int64_t extent, int64_t tile) {
-    return size_t((extent + tile - 1) / tile);
-  };
   const size_t groups =
-      tiles(problem.m, geometry.tile_rows) * tiles(problem.n, geometry.tile_columns);
-  const size_t rows = size_t(geometry.group_rows), columns = size_t(geometry.group_columns);
+      tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) * size_t(plan.slices);
+  const size_t rows = size_t(plan.group_rows), columns = size_t(plan.group_columns);
   operation.add([=](sycl::handler& handler) {
     handler.set_args(problem.m, problem.n, problem.k, T(alpha), static_cast<const T*>(a.data),
                      a.leading_dimension, static_cast<const T*>(b.data), b.leading_dimension,
                      T(beta), static_cast<T*>(c), ldc);
+    int position = 11;
+    for (const int64_t argument : plan.arguments) handler.set_arg(position++, argument);
     handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
   });
+}
+
+// C = alpha * (the sum of the slices' products) + beta * C.
+template <typename T>
+void sum_slices(Operation& operation, const GemmProblem& problem, int64_t slices,
+                const void* partial, double alpha, double beta, void* c, int64_t ldc) {
+  KernelSpec spec;
+  spec.source = "gemm_sum_slices.cpp";
+  spec.entry = "gemm_sum_slices";
+  spec.label = concat(spec.entry, " ", dtype_of(problem.dtype).name);
+  spec.define("FUNLIB_T", dtype_of(problem.dtype).device_type);
+  spec.define("FUNLIB_INTEGER", dtype_of(problem.dtype).is_integer);
+  const sycl::kernel code = get_kernel(operation.device(), spec);
+  constexpr size_t group = 256;
+  const size_t groups = tiles(problem.m * problem.n, group);
+  operation.add([=](sycl::handler& handler) {
+    handler.set_args(problem.m, problem.n, slices, T(alpha), static_cast<const T*>(partial),
+                     T(beta), static_cast<T*>(c), ldc);
+    handler.parallel_for(sycl::nd_range<1>(groups * group, group), code);
+  });
+}
+
+template <typename T>
+void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& problem,
+            double alpha, const Operand& a, const Operand& b, double beta, void* c, int64_t ldc) {
+  const ParameterValues values = kernel.values_for(problem.dtype, operation.device());
+  const GemmPlan plan = kernel.plan(values, problem, operation.device().info());
+  if (plan.slices == 1)
+    return launch_plan<T>(operation, kernel, plan, problem, alpha, a, b, beta, c, ldc);
+  const auto partial = operation.workspace(size_t(plan.slices * problem.m * problem.n) * sizeof(T));
+  launch_plan<T>(operation, kernel, plan, problem, 1, a, b, 0, partial->data(), problem.n);
+  sum_slices<T>(operation, problem, plan.slices, partial->data(), alpha, beta, c, ldc);
 }
 
 void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& problem,
@@ -237,12 +272,18 @@ Ref<Event> multiply(Tensor& a, Tensor& b, const funlib_gemm_options& options, Re
   Operand left = operand_of(a, options.transpose_a != 0);
   Operand right = operand_of(b, options.transpose_b != 0);
   Operand output = operand_of(*c, false);
-  // A C that is stored by columns is the row-major C^T = op(B)^T @ op(A)^T.
-  if (settle(output) && output.transposed) {
-    const Operand previous = left;
-    left = transposed(right);
-    right = transposed(previous);
-    std::swap(problem.m, problem.n);
+  // A C that is stored by columns is the row-major C^T = op(B)^T @ op(A)^T, if the kernel takes that.
+  bool in_place = settle(output);
+  if (in_place && output.transposed) {
+    GemmProblem mirrored = problem;
+    std::swap(mirrored.m, mirrored.n);
+    in_place = kernel.objection(mirrored, operation.device()).empty();
+    if (in_place) {
+      const Operand previous = left;
+      left = transposed(right);
+      right = transposed(previous);
+      problem = mirrored;
+    }
   }
   const int64_t itemsize = a.type().itemsize;
   if (reads_inputs) {
@@ -252,12 +293,12 @@ Ref<Event> multiply(Tensor& a, Tensor& b, const funlib_gemm_options& options, Re
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
 
-  if (settle(output)) {
+  if (in_place) {
     launch(operation, kernel, problem, alpha, left, right, beta, c->data(),
            output.leading_dimension);
     return operation.finish();
   }
-  // No unit stride in C: compute into a row-major workspace, copy in and out.
+  // C is not as the kernel writes it: compute into a row-major workspace, copy in and out.
   const auto rows = operation.workspace(size_t(c->nbytes()));
   int64_t strides[FUNLIB_MAX_DIMS];
   contiguous_strides(2, c->shape, strides);
@@ -277,11 +318,11 @@ const std::vector<funlib_kernel_info>& kernel_infos() {
       for (const auto& parameter : kernel.parameters)
         parameters->push_back({parameter.name, parameter.value, int64_t(parameter.legal.size()),
                                parameter.legal.data()});
-      const GemmGeometry geometry = kernel.geometry(kernel.defaults());
+      const GemmPlan plan =
+          kernel.plan(kernel.defaults(), {1, 1, 1, FUNLIB_FLOAT32, false, false}, {});
       rows->push_back({kernel.name, kernel.idea, kernel.source, int64_t(kernel.dtypes.size()),
                        kernel.dtypes.data(), int64_t(parameters->size()), parameters->data(),
-                       geometry.group_rows, geometry.group_columns, geometry.tile_rows,
-                       geometry.tile_columns});
+                       plan.group_rows, plan.group_columns, plan.tile_rows, plan.tile_columns});
     }
     return rows;
   }();

@@ -9,6 +9,145 @@ const std::vector<funlib_dtype> every_dtype{FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNL
 
 const KernelParameter edge{"EDGE", 16, {8, 16, 32}};
 
+int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+// EDGE x EDGE work-items with Block x Block outputs each, and LocalTiles tiles of EDGE x EDGE elements
+// in local memory.
+template <int Block, int LocalTiles>
+GemmPlan square_plan(const ParameterValues& p, const GemmProblem&, const funlib_device_info&) {
+  return {p[0], p[0], Block * p[0], Block * p[0], LocalTiles * p[0] * p[0]};
+}
+
+GemmPlan padded_plan(const ParameterValues& p, const GemmProblem&, const funlib_device_info&) {
+  const int64_t edge = p[0], pad = p[1];
+  return {edge, edge, 2 * edge, 2 * edge, 2 * edge * (edge + pad) + edge * (2 * edge + pad)};
+}
+
+// Two tiles with a vector of 16 bytes of padding to each row.
+GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& problem,
+                               const funlib_device_info&) {
+  constexpr int64_t most_outputs = 128;  // no device keeps more in the registers of a work-item
+  const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
+  const int64_t vector = 16 / dtype_of(problem.dtype).itemsize;
+  GemmPlan plan{tile_m / block_m, tile_n / block_n, tile_m, tile_n,
+                tile_k * (tile_m + tile_n + 2 * vector)};
+  if (tile_m % block_m != 0 || tile_n % block_n != 0 || block_m % vector != 0 ||
+      block_n % vector != 0 || tile_k % vector != 0)
+    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k,
+                            " into blocks of ", block_m, "x", block_n, " and vectors of ", vector);
+  if (block_m * block_n > most_outputs)
+    plan.objection = concat("keeps at most ", most_outputs,
+                            " outputs a work-item in registers, not ", block_m, "x", block_n);
+  return plan;
+}
+
+// Elements of 8 bytes take two registers each.
+ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info&) {
+  return type.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4} : ParameterValues{128, 128, 8, 8, 8};
+}
+
+GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
+                       const funlib_device_info& info) {
+  const int64_t lanes = p[0], groups = p[1], rows = p[2], columns = p[3];
+  GemmPlan plan{groups, lanes, groups * rows, columns * lanes, 0};
+  const auto end = info.sub_group_sizes + info.sub_group_size_count;
+  if (std::find(info.sub_group_sizes, end, lanes) == end)
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  return plan;
+}
+
+// The smallest sub-group from 16 lanes on, else the largest there is.
+ParameterValues subgroup_fit(const Dtype&, const funlib_device_info& info) {
+  constexpr int64_t wanted = 16;
+  int64_t lanes = 0;
+  for (int64_t i = 0; i < info.sub_group_size_count; ++i) {
+    const int64_t size = info.sub_group_sizes[i];
+    const bool better = lanes < wanted ? size > lanes : size >= wanted && size < lanes;
+    if (better) lanes = size;
+  }
+  return {lanes == 0 ? wanted : lanes, 4, 8, 2};
+}
+
+// Slices until there are a few work-groups for each compute unit, none thinner than DEPTH: below that,
+// what the second kernel costs is more than what is won. The workspace holds slices * M * N elements:
+// as much as that number of work-groups writes, whatever the shape.
+GemmPlan split_k_plan(const ParameterValues& p, const GemmProblem& problem,
+                      const funlib_device_info& info) {
+  constexpr int64_t groups_per_unit = 4;
+  const int64_t edge = p[0], tile = 2 * edge;
+  const int64_t groups = groups_per_unit * std::max<int64_t>(info.compute_units, 1);
+  const int64_t output_tiles =
+      std::max<int64_t>(tiles(problem.m, tile) * tiles(problem.n, tile), 1);
+  const int64_t thinnest = std::max<int64_t>(problem.k / p[1], 1);
+  const int64_t most = std::clamp<int64_t>(groups / output_tiles, 1, thinnest);
+  const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, most), edge), 1) * edge;
+  GemmPlan plan{edge, edge, tile, tile, 4 * edge * edge, {depth}};
+  plan.slices = std::max<int64_t>(tiles(problem.k, depth), 1);
+  return plan;
+}
+
+struct VectorParameters {
+  int64_t lanes, mr, nr, mc, kc;
+  explicit VectorParameters(const ParameterValues& p)
+      : lanes(p[0]), mr(p[1]), nr(p[0] * p[2]), mc(p[3]), kc(p[4]) {}
+};
+
+// Registers of 64 bytes come in 32, shorter ones in 16: 14 x 2 or 6 x 2 accumulators leave room for
+// two vectors of B and an element of A. The block of A fills a good part of the L2 cache.
+ParameterValues vector_fit(const Dtype& type, const funlib_device_info& info) {
+  const bool wide = info.vector_bytes >= 64;
+  const int64_t lanes = std::max<int64_t>(info.vector_bytes / type.itemsize, 2);
+  const int64_t mc = (wide ? 112 : 144) * 4 / type.itemsize / (wide ? 14 : 6) * (wide ? 14 : 6);
+  return {lanes, wide ? 14 : 6, 2, mc, 256};
+}
+
+// Splits C into blocks, one a work-group, so that the threads finish early and together. What a block
+// costs is counted in micro-kernel steps; packing an element of A or B costs about as much as `pack`
+// multiply-adds of a whole vector.
+GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
+                     const funlib_device_info& info) {
+  const VectorParameters kernel(p);
+  const int64_t threads = std::max<int64_t>(info.compute_units, 1);
+  const int64_t row_tiles = tiles(problem.m, kernel.mr), column_tiles = tiles(problem.n, kernel.nr);
+  const int64_t most_rows = kernel.mc / kernel.mr;
+  const int64_t fewest = tiles(row_tiles, most_rows);
+  GemmPlan plan{1, 1, kernel.mr, kernel.nr,
+                kernel.mc * kernel.kc + kernel.kc * kernel.nr + kernel.mr * kernel.nr};
+  double best = 0;
+  for (int64_t down = fewest; down <= std::min(row_tiles, fewest + 4 * threads); ++down) {
+    for (int64_t across = 1; across <= std::min(column_tiles, 4 * threads); ++across) {
+      const int64_t rows = tiles(row_tiles, down), columns = tiles(column_tiles, across);
+      const int64_t blocks = tiles(row_tiles, rows) * tiles(column_tiles, columns);
+      constexpr double pack_a = 2.0, pack_b = 0.5, start = 4096;
+      const double cost = double(rows * kernel.mr * columns * kernel.nr) / double(kernel.lanes) +
+                          pack_a * double(rows * kernel.mr) + pack_b * double(columns * kernel.nr);
+      const double total = double(tiles(blocks, threads)) * (cost * double(problem.k) + start);
+      if (best == 0 || total < best) {
+        best = total;
+        plan.tile_rows = rows * kernel.mr;
+        plan.tile_columns = columns * kernel.nr;
+      }
+    }
+  }
+  plan.arguments = {plan.tile_rows, plan.tile_columns};
+  return plan;
+}
+
+ParameterValues gemv_fit(const Dtype& type, const funlib_device_info& info) {
+  return {std::max<int64_t>(info.vector_bytes / type.itemsize, 2), 4096 / type.itemsize};
+}
+
+// Two blocks a thread even out what other programs take of the processor; below 64 columns the runs
+// get too short.
+GemmPlan gemv_plan(const ParameterValues& p, const GemmProblem& problem,
+                   const funlib_device_info& info) {
+  constexpr int64_t shortest = 64, blocks_per_thread = 2, rows = 4;
+  const int64_t threads = std::max<int64_t>(info.compute_units, 1);
+  const int64_t even = tiles(tiles(problem.n, blocks_per_thread * threads), shortest) * shortest;
+  const int64_t columns = std::clamp(even, shortest, p[1]);
+  return {1, 1, rows, columns, rows * p[1], {columns}};
+}
+
 }  // namespace
 
 const std::vector<GemmKernel>& gemm_kernels() {
@@ -18,33 +157,91 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "gemm.cpp",
        every_dtype,
        {edge},
-       [](const ParameterValues& p) -> GemmGeometry {
-         return {p[0], p[0], p[0], p[0], 0};
-       }},
+       square_plan<1, 0>},
       {"gemm_tiled",
        "one output a work-item, A and B tiles in local memory",
        "gemm_tiled.cpp",
        every_dtype,
        {edge},
-       [](const ParameterValues& p) -> GemmGeometry {
-         return {p[0], p[0], p[0], p[0], 2 * p[0] * p[0]};
-       }},
+       square_plan<1, 2>},
       {"gemm_blocked2x2",
        "2x2 outputs a work-item in registers, global memory",
        "gemm_blocked2x2.cpp",
        every_dtype,
        {edge},
-       [](const ParameterValues& p) -> GemmGeometry {
-         return {p[0], p[0], 2 * p[0], 2 * p[0], 0};
-       }},
+       square_plan<2, 0>},
       {"gemm_tiled_blocked2x2",
        "2x2 outputs a work-item in registers, tiles in local memory",
        "gemm_tiled_blocked2x2.cpp",
        every_dtype,
        {edge},
-       [](const ParameterValues& p) -> GemmGeometry {
-         return {p[0], p[0], 2 * p[0], 2 * p[0], 4 * p[0] * p[0]};
-       }},
+       square_plan<2, 4>},
+      {"gemm_blocked4x4",
+       "4x4 outputs a work-item in registers, global memory",
+       "gemm_blocked4x4.cpp",
+       every_dtype,
+       {edge},
+       square_plan<4, 0>},
+      {"gemm_padded",
+       "tiles turned while loading, rows padded against bank conflicts",
+       "gemm_padded.cpp",
+       every_dtype,
+       {edge, {"PAD", 1, {0, 1, 2, 4}}},
+       padded_plan},
+      {"gemm_double_buffered",
+       "the next tile is loaded while this one is used",
+       "gemm_double_buffered.cpp",
+       every_dtype,
+       {edge},
+       square_plan<2, 8>},
+      {"gemm_register_blocked",
+       "large tiles, 8x8 outputs a work-item, vector loads",
+       "gemm_register_blocked.cpp",
+       every_dtype,
+       {{"TILE_M", 128, {32, 64, 128, 256}},
+        {"TILE_N", 128, {32, 64, 128, 256}},
+        {"TILE_K", 8, {8, 16, 32}},
+        {"BLOCK_M", 8, {4, 8, 16}},
+        {"BLOCK_N", 8, {4, 8, 16}}},
+       register_blocked_plan,
+       register_blocked_fit},
+      {"gemm_subgroup",
+       "operands of A exchanged between the lanes of a sub-group, no local memory",
+       "gemm_subgroup.cpp",
+       every_dtype,
+       {{"SUB_GROUP", 16, {8, 16, 32, 64}},
+        {"SUB_GROUPS", 4, {1, 2, 4, 8, 16}},
+        {"ROWS", 8, {4, 8, 16}},
+        {"COLUMNS", 2, {1, 2, 4}}},
+       subgroup_plan,
+       subgroup_fit},
+      {"gemm_split_k",
+       "few outputs, long K: slices of K side by side, summed in fixed order",
+       "gemm_split_k.cpp",
+       every_dtype,
+       {edge, {"DEPTH", 128, {64, 128, 256, 512}}},
+       split_k_plan},
+      {"gemm_vector",
+       "CPU micro-kernel on explicit vectors, packed panels, cache blocking",
+       "gemm_vector.cpp",
+       every_dtype,
+       {{"LANES", 8, {2, 4, 8, 16}},
+        {"MR", 6, {4, 6, 8, 12, 14}},
+        {"NV", 2, {1, 2, 3}},
+        {"MC", 96, {48, 72, 96, 112, 120, 144, 168, 192}},
+        {"KC", 256, {128, 192, 256, 384, 512}}},
+       vector_plan,
+       vector_fit,
+       "cpu"},
+      {"gemv_vector",
+       "at most 4 rows of A, CPU vectors, B read once in long runs",
+       "gemv_vector.cpp",
+       every_dtype,
+       {{"LANES", 8, {2, 4, 8, 16}}, {"COLUMNS", 1024, {256, 512, 1024, 2048}}},
+       gemv_plan,
+       gemv_fit,
+       "cpu",
+       4},
   };
   return *table;
 }
@@ -55,18 +252,28 @@ ParameterValues GemmKernel::defaults() const {
   return values;
 }
 
+ParameterValues GemmKernel::values_for(funlib_dtype dtype, const Device& device) const {
+  return fit != nullptr ? fit(dtype_of(dtype), device.info()) : defaults();
+}
+
 std::string GemmKernel::objection(const GemmProblem& problem, const Device& device) const {
   const Dtype& type = dtype_of(problem.dtype);
   const auto& info = device.info();
   if (std::find(dtypes.begin(), dtypes.end(), problem.dtype) == dtypes.end())
     return concat(name, " does not take ", type.name);
   if (type.needs_fp64 && !info.has_fp64) return concat(info.name, " has no ", type.name);
-  const GemmGeometry geometry = this->geometry(defaults());
-  const int64_t work_items = geometry.group_rows * geometry.group_columns;
+  if (*device_type != '\0' && std::string(device_type) != info.type)
+    return concat(name, " is for devices of type ", device_type, "; ", info.name, " is a ",
+                  info.type);
+  if (problem.m > most_rows)
+    return concat(name, " takes at most ", most_rows, " rows; the product has ", problem.m);
+  const GemmPlan plan = this->plan(values_for(problem.dtype, device), problem, info);
+  if (!plan.objection.empty()) return concat(name, " ", plan.objection);
+  const int64_t work_items = plan.group_rows * plan.group_columns;
   if (work_items > info.max_work_group_size)
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",
                   info.max_work_group_size);
-  const int64_t local_bytes = geometry.local_elements * type.itemsize;
+  const int64_t local_bytes = plan.local_elements * type.itemsize;
   if (local_bytes > info.local_memory_bytes)
     return concat(name, " needs ", local_bytes, " bytes of local memory; ", info.name, " has ",
                   info.local_memory_bytes);
@@ -86,6 +293,10 @@ const GemmKernel& select_gemm_kernel(const GemmProblem& problem, const Device& d
   // are rows and columns to reuse: a tile of which most is outside the matrix costs as much as a full
   // one.
   constexpr int64_t few = 8;
+  const GemmKernel& gemv = gemm_kernel("gemv_vector");
+  if (gemv.objection(problem, device).empty()) return gemv;
+  const GemmKernel& vector = gemm_kernel("gemm_vector");
+  if (vector.objection(problem, device).empty()) return vector;
   const GemmKernel& blocked = gemm_kernel("gemm_tiled_blocked2x2");
   const bool skinny = problem.m < few || problem.n < few;
   return !skinny && blocked.objection(problem, device).empty() ? blocked : gemm_kernel("gemm");

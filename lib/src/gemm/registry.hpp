@@ -17,12 +17,6 @@ struct KernelParameter {
   std::vector<int64_t> legal;
 };
 
-struct GemmGeometry {
-  int64_t group_rows, group_columns;  // work-group
-  int64_t tile_rows, tile_columns;    // outputs of a work-group
-  int64_t local_elements;             // local memory, in elements
-};
-
 // One product in the form that kernels take: row-major C, A and B each either row-major or
 // transposed, unit stride within a row.
 struct GemmProblem {
@@ -33,15 +27,33 @@ struct GemmProblem {
 
 using ParameterValues = std::vector<int64_t>;  // in the order of GemmKernel::parameters
 
+// How a kernel is launched for one problem.
+struct GemmPlan {
+  int64_t group_rows, group_columns;    // work-group
+  int64_t tile_rows, tile_columns;      // outputs of a work-group
+  int64_t local_elements;               // local memory, in elements
+  std::vector<int64_t> arguments = {};  // of the kernel, after those that all have
+  // Parts of K, each the work of its own work-groups. With more than one, slice s writes its bare
+  // product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result of them.
+  int64_t slices = 1;
+  // Why these parameters don't fit together or the device; "" if they do.
+  std::string objection = "";
+};
+
 struct GemmKernel {
   const char* name;  // of the row and of the kernel function
   const char* idea;
   const char* source;
   std::vector<funlib_dtype> dtypes;
   std::vector<KernelParameter> parameters;
-  GemmGeometry (*geometry)(const ParameterValues&);
+  GemmPlan (*plan)(const ParameterValues&, const GemmProblem&, const funlib_device_info&);
+  // Parameters that follow from the device; null where the defaults do for all.
+  ParameterValues (*fit)(const Dtype&, const funlib_device_info&) = nullptr;
+  const char* device_type = "";   // the only type of device that it is for; "" for all
+  int64_t most_rows = INT64_MAX;  // largest M
 
   ParameterValues defaults() const;
+  ParameterValues values_for(funlib_dtype dtype, const Device& device) const;
   // Why this kernel can't do the problem on the device; "" if it can.
   std::string objection(const GemmProblem& problem, const Device& device) const;
 };

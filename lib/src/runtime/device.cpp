@@ -134,6 +134,7 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
   info_.global_memory_bytes = int64_t(handle.get_info<what::global_mem_size>());
   info_.max_allocation_bytes = int64_t(handle.get_info<what::max_mem_alloc_size>());
   info_.max_work_group_size = int64_t(handle.get_info<what::max_work_group_size>());
+  info_.vector_bytes = 4 * int64_t(handle.get_info<what::native_vector_width_float>());
   const auto sizes = handle.get_info<what::sub_group_sizes>();
   info_.sub_group_size_count = std::min<int64_t>(int64_t(sizes.size()), 16);
   std::copy_n(sizes.begin(), info_.sub_group_size_count, info_.sub_group_sizes);

@@ -22,6 +22,11 @@
       SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(                              \
           (sycl::ext::oneapi::experimental::work_group_size<__VA_ARGS__>))
 
+// Fixes the size of the sub-groups, after FUNLIB_KERNEL. Small ones leave more registers to each
+// work-item.
+#define FUNLIB_SUB_GROUP_SIZE(size) \
+  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((sycl::ext::oneapi::experimental::sub_group_size<size>))
+
 #define FUNLIB_LOCAL(...) sycl::ext::oneapi::experimental::work_group_static<__VA_ARGS__>
 
 namespace funlib {

@@ -1,18 +1,14 @@
 // Sub-groups: the work-items that run as the lanes of one vector or warp.
 //
-// A kernel that exchanges values within them fixes their size, so that loops over lanes are unrolled:
+// A kernel that exchanges values within them fixes their size and makes it the extent of the last
+// dimension, so that local_id<2>(1) is the lane:
 //
 //     FUNLIB_KERNEL(2, groups, size) FUNLIB_SUB_GROUP_SIZE(size) void name(arguments) { ... }
-//
-// With the sub-group's size as the extent of the last dimension, local_id<2>(1) is the lane.
 #pragma once
 
 #include <sycl/group_algorithm.hpp>
 
 #include "funlib_device.hpp"
-
-#define FUNLIB_SUB_GROUP_SIZE(size) \
-  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((sycl::ext::oneapi::experimental::sub_group_size<size>))
 
 namespace funlib {
 

@@ -20,7 +20,9 @@
 // vectors, is loaded by elements; outside is zero, as in gemm_tiled.
 //
 // Parameters: FUNLIB_TILE_M, FUNLIB_TILE_N, FUNLIB_TILE_K, the tiles; FUNLIB_BLOCK_M, FUNLIB_BLOCK_N,
-// the outputs of a work-item. BLOCK divides TILE, V divides BLOCK and TILE_K.
+// the outputs of a work-item; BLOCK divides TILE, V divides BLOCK and TILE_K. FUNLIB_SUB_GROUP, the
+// size of the sub-groups or 0 for the compiler's choice: where lanes share a register file (Intel),
+// twice the lanes have half the registers each, and 64 sums spill.
 #include "gemm_block.hpp"
 
 namespace funlib {
@@ -28,6 +30,10 @@ namespace funlib {
 constexpr int TILE_M = FUNLIB_TILE_M, TILE_N = FUNLIB_TILE_N, TILE_K = FUNLIB_TILE_K;
 constexpr int BLOCK_M = FUNLIB_BLOCK_M, BLOCK_N = FUNLIB_BLOCK_N;
 constexpr int down = TILE_M / BLOCK_M, across = TILE_N / BLOCK_N, work_items = down * across;
+
+// Steps along K that are unrolled. A product of int32 takes several instructions and registers on
+// Intel GPUs: several steps at once would spill.
+constexpr int unrolled = FUNLIB_INTEGER ? 1 : 8;
 
 constexpr int V = 16 / sizeof(Acc);
 using Vector = Acc __attribute__((ext_vector_type(V)));
@@ -91,6 +97,9 @@ inline void store(T* C, int64 ldc, int64 M, int64 N, int64 i, int64 j, const Acc
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, FUNLIB_TILE_M / FUNLIB_BLOCK_M, FUNLIB_TILE_N / FUNLIB_BLOCK_N)
+#if FUNLIB_SUB_GROUP > 0
+FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
+#endif
 void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   FUNLIB_LOCAL(Vector[TILE_K][TILE_M / V + 1]) a_tile;
@@ -103,7 +112,7 @@ void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
     load_tile<!FUNLIB_TRANSPOSE_A, TILE_M>(A, lda, tile.row, M, k0, K, a_aligned, &a_tile[0]);
     load_tile<FUNLIB_TRANSPOSE_B, TILE_N>(B, ldb, tile.column, N, k0, K, b_aligned, &b_tile[0]);
     barrier<2>();
-#pragma unroll
+#pragma unroll unrolled
     for (int k = 0; k < TILE_K; ++k) {
       Acc a[BLOCK_M], b[BLOCK_N];
 #pragma unroll

@@ -23,11 +23,17 @@ GemmPlan padded_plan(const ParameterValues& p, const GemmProblem&, const funlib_
   return {edge, edge, 2 * edge, 2 * edge, 2 * edge * (edge + pad) + edge * (2 * edge + pad)};
 }
 
+bool has_sub_groups_of(int64_t size, const funlib_device_info& info) {
+  const auto end = info.sub_group_sizes + info.sub_group_size_count;
+  return std::find(info.sub_group_sizes, end, size) != end;
+}
+
 // Two tiles with a vector of 16 bytes of padding to each row.
 GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& problem,
-                               const funlib_device_info&) {
+                               const funlib_device_info& info) {
   constexpr int64_t most_outputs = 128;  // no device keeps more in the registers of a work-item
   const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
+  const int64_t lanes = p[5];
   const int64_t vector = 16 / dtype_of(problem.dtype).itemsize;
   GemmPlan plan{tile_m / block_m, tile_n / block_n, tile_m, tile_n,
                 tile_k * (tile_m + tile_n + 2 * vector)};
@@ -38,20 +44,27 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
   if (block_m * block_n > most_outputs)
     plan.objection = concat("keeps at most ", most_outputs,
                             " outputs a work-item in registers, not ", block_m, "x", block_n);
+  if (lanes != 0 && !has_sub_groups_of(lanes, info))
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
   return plan;
 }
 
-// Elements of 8 bytes take two registers each.
-ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info&) {
-  return type.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4} : ParameterValues{128, 128, 8, 8, 8};
+// Elements of 8 bytes take two registers each. A GPU's smallest sub-groups have the most registers a
+// work-item.
+ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info& info) {
+  int64_t lanes = 0;
+  if (info.type == std::string("gpu"))
+    for (const int64_t size : {8, 16, 32})
+      if (lanes == 0 && has_sub_groups_of(size, info)) lanes = size;
+  return type.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4, lanes}
+                           : ParameterValues{128, 128, 8, 8, 8, lanes};
 }
 
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
                        const funlib_device_info& info) {
   const int64_t lanes = p[0], groups = p[1], rows = p[2], columns = p[3];
   GemmPlan plan{groups, lanes, groups * rows, columns * lanes, 0};
-  const auto end = info.sub_group_sizes + info.sub_group_size_count;
-  if (std::find(info.sub_group_sizes, end, lanes) == end)
+  if (!has_sub_groups_of(lanes, info))
     plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
   return plan;
 }
@@ -202,7 +215,8 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"TILE_N", 128, {32, 64, 128, 256}},
         {"TILE_K", 8, {8, 16, 32}},
         {"BLOCK_M", 8, {4, 8, 16}},
-        {"BLOCK_N", 8, {4, 8, 16}}},
+        {"BLOCK_N", 8, {4, 8, 16}},
+        {"SUB_GROUP", 0, {0, 8, 16, 32}}},
        register_blocked_plan,
        register_blocked_fit},
       {"gemm_subgroup",

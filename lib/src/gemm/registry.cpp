@@ -121,7 +121,9 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
                      const funlib_device_info& info) {
   const VectorParameters kernel(p);
   const int64_t threads = std::max<int64_t>(info.compute_units, 1);
-  const int64_t row_tiles = tiles(problem.m, kernel.mr), column_tiles = tiles(problem.n, kernel.nr);
+  // An empty product is planned too, by whoever asks whether the kernel could do it.
+  const int64_t row_tiles = std::max<int64_t>(tiles(problem.m, kernel.mr), 1);
+  const int64_t column_tiles = std::max<int64_t>(tiles(problem.n, kernel.nr), 1);
   const int64_t most_rows = kernel.mc / kernel.mr;
   const int64_t fewest = tiles(row_tiles, most_rows);
   GemmPlan plan{1, 1, kernel.mr, kernel.nr,

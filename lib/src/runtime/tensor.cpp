@@ -330,11 +330,11 @@ int64_t checked_size(int64_t ndim, const int64_t* shape) {
   int64_t size = 1, bounded = 1;
   for (int64_t i = 0; i < ndim; ++i) {
     if (shape[i] < 0) invalid("shape[", i, "] is ", shape[i], "; a dimension can't be negative");
-    size *= shape[i];
     // Strides of empty tensors are computed too, so no product of extents may overflow.
     if (__builtin_mul_overflow(bounded, std::max<int64_t>(shape[i], 1), &bounded) ||
         bounded > (INT64_MAX >> 4))
       invalid("the shape has more elements than an address space");
+    size *= shape[i];
   }
   return size;
 }

@@ -1,10 +1,11 @@
-"""Writes docs/results and the figures in README.md from perf/results/*.json.
+"""Writes docs/results and the figures of other documents from perf/results/*.json.
 
     python perf/report.py            write them
     python perf/report.py --check    exit status 1 if they are not what the results give
 
-perf/results/NAME.json becomes docs/results/NAME.md. In README.md the text between the lines
-`<!-- figures -->` and `<!-- /figures -->` is replaced. The text depends on nothing but the results.
+perf/results/NAME.json becomes docs/results/NAME.md. In README.md and docs/gemm_ladder.md the text
+between the lines `<!-- figures -->` and `<!-- /figures -->` is replaced. The text depends on
+nothing but the results.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import tables
 
 PAGES = common.ROOT / "docs" / "results"
 README = common.ROOT / "README.md"
+LADDER = common.ROOT / "docs" / "gemm_ladder.md"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 GENERATED = "<!-- Written by perf/report.py from perf/results; do not edit. -->"
 
@@ -75,7 +77,8 @@ def index_of(files):
 
 
 def gemm_figures(name, results):
-    """The README's GEMM table of one result file: the first data type in it."""
+    """The README's GEMM table of one result file, for the first data type in it: the plainest
+    kernel, the dispatch and NumPy."""
     dtype = results["rows"][0]["dtype"]
     block = results["environment"]
     device = f"{block['device']} ({block['backend']}, {block['compute_units']} compute units)"
@@ -84,10 +87,26 @@ def gemm_figures(name, results):
     if any(row["implementation"] == "numpy" for row in rows):
         beside = f", NumPy ({block['numpy_blas']}) beside it"
     warnings = "".join(f" Warning: {text}." for text in block["warnings"])
+    table = tables.gemm_pivot(rows, ("gemm", "dispatch", "numpy"))
     return (
         f"GEMM, {dtype}, on {device}{beside}. Milliseconds from call to result, GFLOP/s in "
-        f"brackets ([all figures](docs/results/{name}.md)).{warnings}\n\n{tables.gemm_pivot(rows)}"
+        f"brackets ([all figures](docs/results/{name}.md), "
+        f"[by kernel](docs/gemm_ladder.md#measured)).{warnings}\n\n{table}"
     )
+
+
+def ladder_figures(files):
+    """The ladder's tables: every kernel's GFLOP/s from call to result, of each GEMM result file."""
+    parts = []
+    for name, results in files.items():
+        if results["kind"] == "gemm":
+            dtype = results["rows"][0]["dtype"]
+            rows = [row for row in results["rows"] if row["dtype"] == dtype]
+            parts.append(
+                f"GFLOP/s from call to result, {dtype}, on {results['environment']['device']} "
+                f"([all figures](results/{name}.md)):\n\n{tables.gemm_by_kernel(rows)}"
+            )
+    return "\n\n".join(parts)
 
 
 def startup_figures(name, results):
@@ -124,12 +143,12 @@ def figures_of(files):
     return "\n\n".join(parts)
 
 
-def with_figures(readme, figures):
-    """README text with its figures replaced. Raises ValueError if the marker lines aren't there."""
-    head, begin, rest = readme.partition(BEGIN)
+def with_figures(path, figures):
+    """The file's text with its figures replaced. Raises ValueError without the marker lines."""
+    head, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md has no {BEGIN} ... {END}")
+        raise ValueError(f"{path.name} has no {BEGIN} ... {END}")
     return f"{head}{BEGIN}\n{figures}\n{END}{tail}"
 
 
@@ -141,7 +160,8 @@ def texts():
             raise ValueError(f"{name}.json: kind {results['kind']!r} is none of {', '.join(KINDS)}")
     made = {PAGES / f"{name}.md": page_of(results) for name, results in files.items()}
     made[PAGES / "README.md"] = index_of(files)
-    made[README] = with_figures(README.read_text(encoding="utf-8"), figures_of(files))
+    made[README] = with_figures(README, figures_of(files))
+    made[LADDER] = with_figures(LADDER, ladder_figures(files))
     return made
 
 

@@ -128,9 +128,10 @@ def comma_separated(rows):
     return text.getvalue()
 
 
-def gemm_pivot(rows):
-    """Markdown with a line a shape and a column an implementation: total ms (GFLOP/s)."""
-    names = list(dict.fromkeys(row["implementation"] for row in rows))
+def gemm_pivot(rows, names):
+    """Markdown with a line a shape and a column for each of the named implementations that the rows
+    have: total ms (GFLOP/s)."""
+    names = [name for name in names if any(row["implementation"] == name for row in rows)]
     cells = {
         (row["shape"], row["implementation"]): (
             f"{milliseconds(row['total_ms'])} ({fixed(row['gflops'], 1)})"
@@ -142,6 +143,20 @@ def gemm_pivot(rows):
         [[shape, *(cells.get((shape, name), "-") for name in names)] for shape in shapes],
         headers=["M x K x N", *names],
         colalign=["left", *("right" for _ in names)],
+        tablefmt="github",
+        disable_numparse=True,
+    )
+
+
+def gemm_by_kernel(rows):
+    """Markdown with a line an implementation and a column a shape: GFLOP/s."""
+    cells = {(row["implementation"], row["shape"]): fixed(row["gflops"], 1) for row in rows}
+    names = list(dict.fromkeys(row["implementation"] for row in rows))
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    return tabulate(
+        [[name, *(cells.get((name, shape), "-") for shape in shapes)] for name in names],
+        headers=["M x K x N", *shapes],
+        colalign=["left", *("right" for _ in shapes)],
         tablefmt="github",
         disable_numparse=True,
     )

@@ -96,6 +96,6 @@ $(VENV)/linters: $(VENV)/testing Makefile
 $(BUILD)/sanitize/compiled: SETUP := -Db_sanitize=address,undefined -Db_lundef=false \
     -Dcpp_args=-fno-sanitize=enum -Dbuildtype=debugoptimized
 $(BUILD)/%/compiled: $(VENV)/testing $(SOURCES) $(TEST_SOURCES)
-	test -f $(BUILD)/$*/build.ninja || $(VENV)/bin/meson setup $(BUILD)/$* $(SETUP)
+	$(VENV)/bin/meson setup $(BUILD)/$* $(SETUP) $(if $(wildcard $(BUILD)/$*/build.ninja),--reconfigure)
 	$(VENV)/bin/meson compile -C $(BUILD)/$*
 	@touch $@

@@ -245,7 +245,7 @@ Event gemm_into(Tensor<T>& c, const Tensor<T>& a, const Tensor<T>& b,
   return Event(event);
 }
 
-// One function for each kernel that a caller may want by name.
+// The first rungs of the ladder by name; GemmOptions::kernel takes any name of the registry.
 #define FUNLIB_NAMED_GEMM(name)                                                      \
   template <typename T>                                                              \
   Tensor<T> name(const Tensor<T>& a, const Tensor<T>& b, GemmOptions options = {}) { \
@@ -255,14 +255,6 @@ Event gemm_into(Tensor<T>& c, const Tensor<T>& a, const Tensor<T>& b,
 FUNLIB_NAMED_GEMM(gemm_tiled)
 FUNLIB_NAMED_GEMM(gemm_blocked2x2)
 FUNLIB_NAMED_GEMM(gemm_tiled_blocked2x2)
-FUNLIB_NAMED_GEMM(gemm_blocked4x4)
-FUNLIB_NAMED_GEMM(gemm_padded)
-FUNLIB_NAMED_GEMM(gemm_double_buffered)
-FUNLIB_NAMED_GEMM(gemm_register_blocked)
-FUNLIB_NAMED_GEMM(gemm_subgroup)
-FUNLIB_NAMED_GEMM(gemm_split_k)
-FUNLIB_NAMED_GEMM(gemm_vector)
-FUNLIB_NAMED_GEMM(gemv_vector)
 #undef FUNLIB_NAMED_GEMM
 
 }  // namespace funlib

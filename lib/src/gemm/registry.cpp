@@ -123,7 +123,7 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t threads = std::max<int64_t>(info.compute_units, 1);
   const int64_t row_tiles = tiles(problem.m, kernel.mr), column_tiles = tiles(problem.n, kernel.nr);
   const int64_t most_rows = kernel.mc / kernel.mr;
-  const int64_t fewest = tiles(row_tiles, most_rows);
+  const int64_t fewest = std::max<int64_t>(tiles(row_tiles, most_rows), 1);  // M may be 0
   GemmPlan plan{1, 1, kernel.mr, kernel.nr,
                 kernel.mc * kernel.kc + kernel.kc * kernel.nr + kernel.mr * kernel.nr};
   double best = 0;

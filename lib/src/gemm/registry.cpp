@@ -125,7 +125,7 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t row_tiles = std::max<int64_t>(tiles(problem.m, kernel.mr), 1);
   const int64_t column_tiles = std::max<int64_t>(tiles(problem.n, kernel.nr), 1);
   const int64_t most_rows = kernel.mc / kernel.mr;
-  const int64_t fewest = std::max<int64_t>(tiles(row_tiles, most_rows), 1);  // M may be 0
+  const int64_t fewest = tiles(row_tiles, most_rows);
   GemmPlan plan{1, 1, kernel.mr, kernel.nr,
                 kernel.mc * kernel.kc + kernel.kc * kernel.nr + kernel.mr * kernel.nr};
   double best = 0;

@@ -220,6 +220,21 @@ void allocator_dependencies() {
   other->wait();
 }
 
+// What short-lived queues did to an allocation is forgotten once it is done.
+void many_queues() {
+  const auto queue = get_queue(nullptr);
+  const auto storage = Ref<Storage>::make(queue, 4096);
+  for (int i = 0; i < 40; ++i) {
+    const auto other = Ref<Queue>::make("short-lived", queue->device, true);
+    Operation operation(other, Label{});
+    operation.add([&](sycl::handler& handler) { handler.memset(storage->data(), 0, 4096); });
+    const auto event = operation.finish();
+    event->wait();
+    storage->record(*other, true, event);
+  }
+  CHECK(storage->events().size() <= 8);
+}
+
 // An operation on nothing leaves what is in flight on the allocation alone.
 void empty_operations() {
   const auto queue = get_queue(nullptr);
@@ -325,6 +340,7 @@ int main() {
   asynchronous_errors();
   allocator_reuse();
   allocator_dependencies();
+  many_queues();
   empty_operations();
   mapping_against_composition();
   overlap();

@@ -48,11 +48,8 @@ FUNLIB_API const char* funlib_last_error(void);
 /* Version of the library, "major.minor.patch". Static. */
 FUNLIB_API const char* funlib_version(void);
 
-typedef enum funlib_log_level {
-  FUNLIB_LOG_DEBUG = 10,
-  FUNLIB_LOG_INFO = 20,
-  FUNLIB_LOG_WARNING = 30
-} funlib_log_level;
+/* The values are those of Python's logging. */
+typedef enum funlib_log_level { FUNLIB_LOG_INFO = 20, FUNLIB_LOG_WARNING = 30 } funlib_log_level;
 
 /* Receives the library's messages, on the thread that caused them. One callback a process; NULL
  * switches logging off (the default). */

@@ -24,7 +24,8 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Operations of queues that are long gone would otherwise be carried along for ever.
+}  // namespace
+
 void drop_finished(std::vector<Use>& uses) {
   const auto finished = [](const Use& use) {
     return use.event.get_info<sycl::info::event::command_execution_status>() ==
@@ -32,8 +33,6 @@ void drop_finished(std::vector<Use>& uses) {
   };
   uses.erase(std::remove_if(uses.begin(), uses.end(), finished), uses.end());
 }
-
-}  // namespace
 
 int64_t Pool::free_bytes() {
   if (device_.handle().has(sycl::aspect::ext_intel_free_memory))

@@ -24,6 +24,9 @@ struct Use {
   sycl::event event;
 };
 
+// Forgets the operations that are done: those of queues long gone would be carried along for ever.
+void drop_finished(std::vector<Use>& uses);
+
 struct Block {
   void* data = nullptr;
   size_t size = 0;  // bytes

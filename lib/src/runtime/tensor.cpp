@@ -37,6 +37,8 @@ void Storage::record(const Queue& queue, bool writes, const Ref<Event>& event) {
       return;
     }
   }
+  constexpr size_t many = 8;
+  if (block_.uses.size() >= many) drop_finished(block_.uses);
   block_.uses.push_back({queue.id, writes, event->last});
 }
 

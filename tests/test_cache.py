@@ -17,7 +17,8 @@ from helpers import SOURCE, merged_environment
 
 import funlib
 
-# One kernel in one process. Small whole numbers, so that the result is exact.
+# One kernel in one process. Small whole numbers, so that the result is exact; few rows, which every
+# kernel takes.
 PROBE = """
 import json, logging, sys, time
 import numpy as np
@@ -32,7 +33,7 @@ logger.setLevel(logging.DEBUG)
 logger.addHandler(Handler())
 
 def product(kernel, dtype):
-    a = np.arange(35 * 21).reshape(35, 21).astype(dtype) % 7
+    a = np.arange(3 * 21).reshape(3, 21).astype(dtype) % 7
     b = np.arange(21 * 50).reshape(21, 50).astype(dtype) % 5
     started = time.monotonic()
     c = funlib.gemm(funlib.DeviceTensor.from_numpy(a), funlib.DeviceTensor.from_numpy(b),

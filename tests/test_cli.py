@@ -91,7 +91,8 @@ def script(name, *arguments, timeout=300):
 
 def test_bench_gemm(tmp_path):
     out = tmp_path / "result.json"
-    text = script("bench_gemm.py", "--shapes", "16x8x24", "--json", out)
+    # Few rows: a shape that every kernel takes.
+    text = script("bench_gemm.py", "--shapes", "3x8x24", "--json", out)
     for kernel in funlib.kernels():
         assert kernel.name in text
     content = json.dumps(json.loads(out.read_text()))

@@ -128,6 +128,17 @@ def comma_separated(rows):
     return text.getvalue()
 
 
+def github(headers, lines):
+    """A Markdown table: the first column to the left, figures to the right."""
+    return tabulate(
+        lines,
+        headers=headers,
+        colalign=["left", *("right" for _ in headers[1:])],
+        tablefmt="github",
+        disable_numparse=True,
+    )
+
+
 def gemm_pivot(rows, names):
     """Markdown with a line a shape and a column for each of the named implementations that the rows
     have: total ms (GFLOP/s)."""
@@ -139,13 +150,8 @@ def gemm_pivot(rows, names):
         for row in rows
     }
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
-    return tabulate(
-        [[shape, *(cells.get((shape, name), "-") for name in names)] for shape in shapes],
-        headers=["M x K x N", *names],
-        colalign=["left", *("right" for _ in names)],
-        tablefmt="github",
-        disable_numparse=True,
-    )
+    lines = [[shape, *(cells.get((shape, name), "-") for name in names)] for shape in shapes]
+    return github(["M x K x N", *names], lines)
 
 
 def gemm_by_kernel(rows):
@@ -153,10 +159,5 @@ def gemm_by_kernel(rows):
     cells = {(row["implementation"], row["shape"]): fixed(row["gflops"], 1) for row in rows}
     names = list(dict.fromkeys(row["implementation"] for row in rows))
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
-    return tabulate(
-        [[name, *(cells.get((name, shape), "-") for shape in shapes)] for name in names],
-        headers=["M x K x N", *shapes],
-        colalign=["left", *("right" for _ in shapes)],
-        tablefmt="github",
-        disable_numparse=True,
-    )
+    lines = [[name, *(cells.get((name, shape), "-") for shape in shapes)] for name in names]
+    return github(["M x K x N", *shapes], lines)

@@ -16,7 +16,9 @@ import pytest
 import funlib
 
 GPUS = ("dg2", "pvc")
-KERNEL_DTYPES = [(k.name, dtype) for k in funlib.kernels() for dtype in k.dtypes]
+# Kernels with one work-item a work-group are threads of a CPU; the registry offers them to no GPU.
+GPU_KERNELS = [k for k in funlib.kernels() if k.work_group != (1, 1)]
+KERNEL_DTYPES = [(k.name, dtype) for k in GPU_KERNELS for dtype in k.dtypes]
 SPIRV_MAGIC = struct.pack("<I", 0x07230203)
 SPIRV_HEADER_BYTES = 20
 

@@ -23,7 +23,16 @@ try:
 
     from ._event import Event, EventTimes
     from ._gemm import KERNEL_FUNCTIONS as _KERNEL_FUNCTIONS
-    from ._gemm import KernelInfo, gemm, kernels, matmul, select_kernel
+    from ._gemm import (
+        GemmChoice,
+        KernelInfo,
+        PackedWeights,
+        explain,
+        gemm,
+        kernels,
+        matmul,
+        pack_weights,
+    )
     from ._native import CacheInfo, RuntimeInfo, cache_info, runtime_info
     from ._native import version as _version
     from ._queue import (
@@ -59,22 +68,25 @@ else:
         "EventTimes",
         "ForkError",
         "FunlibError",
+        "GemmChoice",
         "HostView",
         "KernelInfo",
         "MemoryInfo",
+        "PackedWeights",
         "Queue",
         "RuntimeInfo",
         "UnsupportedError",
         "cache_info",
         "devices",
+        "explain",
         "gemm",
         "get_queue",
         "kernels",
         "matmul",
         "memory_info",
+        "pack_weights",
         "register_queue",
         "runtime_info",
-        "select_kernel",
         "trim",
         "unregister_queue",
     ]

@@ -1,12 +1,18 @@
+from collections.abc import Mapping
 from typing import Protocol
+
+from numpy.typing import DTypeLike
 
 from ._event import Event as Event
 from ._event import EventTimes as EventTimes
+from ._gemm import GemmChoice as GemmChoice
 from ._gemm import KernelInfo as KernelInfo
+from ._gemm import PackedWeights as PackedWeights
+from ._gemm import explain as explain
 from ._gemm import gemm as gemm
 from ._gemm import kernels as kernels
 from ._gemm import matmul as matmul
-from ._gemm import select_kernel as select_kernel
+from ._gemm import pack_weights as pack_weights
 from ._native import CacheInfo as CacheInfo
 from ._native import RuntimeInfo as RuntimeInfo
 from ._native import cache_info as cache_info
@@ -38,13 +44,17 @@ class _Kernel(Protocol):
     def __call__(
         self,
         a: DeviceTensor,
-        b: DeviceTensor,
+        b: DeviceTensor | PackedWeights,
         *,
         alpha: float = 1.0,
         beta: float = 0.0,
         out: DeviceTensor | None = None,
+        bias: DeviceTensor | None = None,
+        activation: str | None = None,
+        out_dtype: DTypeLike = None,
         transpose_a: bool = False,
         transpose_b: bool = False,
+        parameters: Mapping[str, int] | None = None,
         queue: Queue | str | None = None,
     ) -> DeviceTensor: ...
 

@@ -150,16 +150,34 @@ cdef extern from "funlib/funlib.h" nogil:
     funlib_status funlib_tensor_map(funlib_tensor*, funlib_map_mode, funlib_mapping*)
     funlib_status funlib_tensor_unmap(funlib_tensor*, void*)
 
+    ctypedef struct funlib_weights:
+        pass
     ctypedef struct funlib_gemm_options:
         double alpha
         double beta
         int32_t transpose_a
         int32_t transpose_b
+        funlib_tensor* bias
+        int32_t activation
+        int32_t out_dtype
         const char* kernel
+        const char* parameters
+        funlib_weights* weights
         funlib_queue* queue
     funlib_status funlib_gemm_options_init(funlib_gemm_options*)
     funlib_status funlib_gemm(
         funlib_tensor*, funlib_tensor*, const funlib_gemm_options*, funlib_tensor**, funlib_event**)
+    funlib_status funlib_weights_pack(
+        funlib_tensor*, int32_t, funlib_queue*, funlib_weights**, funlib_event**)
+    void funlib_weights_release(funlib_weights*)
+    ctypedef struct funlib_weights_info:
+        funlib_dtype dtype
+        int64_t k
+        int64_t n
+        int64_t nbytes
+        int64_t panel_width
+    funlib_status funlib_weights_get_info(funlib_weights*, funlib_weights_info*)
+    funlib_status funlib_weights_get_queue(funlib_weights*, funlib_queue**)
     ctypedef struct funlib_kernel_parameter:
         const char* name
         int64_t value
@@ -169,6 +187,7 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* name
         const char* idea
         const char* source
+        const char* device_type
         int64_t dtype_count
         const funlib_dtype* dtypes
         int64_t parameter_count
@@ -179,10 +198,37 @@ cdef extern from "funlib/funlib.h" nogil:
         int64_t tile_columns
     funlib_status funlib_gemm_kernel_count(int64_t*)
     funlib_status funlib_gemm_kernel_get_info(int64_t, funlib_kernel_info*)
-    funlib_status funlib_gemm_select(
-        funlib_tensor*, funlib_tensor*, const funlib_gemm_options*, const char**)
+    ctypedef struct funlib_gemm_choice:
+        const char* kernel
+        const char* parameters
+        const char* source
+        const char* reason
+        int64_t work_group_rows
+        int64_t work_group_columns
+        int64_t tile_rows
+        int64_t tile_columns
+        int64_t work_groups
+        int64_t slices
+        int64_t workspace_bytes
+        int32_t packs_a
+        int32_t packs_b
+    funlib_status funlib_gemm_explain(
+        funlib_tensor*, funlib_tensor*, const funlib_gemm_options*, funlib_gemm_choice*)
+    ctypedef struct funlib_tuning_entry:
+        funlib_dtype dtype
+        int32_t transpose_a
+        int32_t transpose_b
+        int64_t m
+        int64_t n
+        int64_t k
+        int64_t batches
+        const char* kernel
+        const char* parameters
+    funlib_status funlib_tuning_add(funlib_queue*, const funlib_tuning_entry*)
+    funlib_status funlib_tuning_count(funlib_queue*, int64_t*)
+    funlib_status funlib_tuning_clear(funlib_queue*)
     funlib_status funlib_gemm_kernel_object(
-        funlib_queue*, const char*, funlib_dtype, int32_t, int32_t, void**, int64_t*)
+        funlib_queue*, const char*, funlib_dtype, int32_t, int32_t, const char*, void**, int64_t*)
     void funlib_free(void*)
 
 
@@ -197,5 +243,7 @@ cdef inline int check(funlib_status status) except -1:
 cdef str text(const char* string)
 # The library's number of a data type (anything that numpy.dtype takes, any byte order).
 cdef int dtype_code(object dtype) except -1
-# The NumPy data type of that number.
+# The NumPy data type of that number; that of ml_dtypes for bfloat16.
 cdef object dtype_object(int code)
+# Its name, for which no package is needed.
+cdef str dtype_name(int code)

@@ -38,7 +38,7 @@ cdef str text(const char* string):
     return string.decode("utf-8", "replace") if string is not NULL else ""
 
 
-cdef list load_dtypes():
+cdef list load_dtype_names():
     cdef int64_t count = 0
     cdef funlib_dtype_info info
     cdef int64_t code
@@ -46,17 +46,23 @@ cdef list load_dtypes():
     names = []
     for code in range(count):
         check(funlib_dtype_get_info(<funlib_dtype>code, &info))
-        names.append(numpy.dtype(text(info.name)))
+        names.append(text(info.name))
     return names
 
 
-cdef list DTYPES = load_dtypes()
+cdef list DTYPE_NAMES = load_dtype_names()
 # By name, scalar type and dtype object, so that the usual spellings need no numpy.dtype call.
-cdef dict DTYPE_CODES = {
-    spelling: code
+cdef dict DTYPE_CODES = {name: code for code, name in enumerate(DTYPE_NAMES)}
+# None: a type that NumPy lacks, to be had from ml_dtypes.
+cdef list DTYPES = [
+    numpy.dtype(name) if hasattr(numpy, name) else None for name in DTYPE_NAMES
+]
+DTYPE_CODES.update(
+    (spelling, code)
     for code, dtype in enumerate(DTYPES)
-    for spelling in (dtype.name, dtype.type, dtype)
-}
+    if dtype is not None
+    for spelling in (dtype.type, dtype)
+)
 
 
 cdef int dtype_code(object dtype) except -1:
@@ -64,17 +70,30 @@ cdef int dtype_code(object dtype) except -1:
         return DTYPE_CODES[dtype]
     except (KeyError, TypeError):
         pass
-    # numpy.dtype(None) is float64: too surprising here.
+    # numpy.dtype(None) is float64: too surprising here. The name is the same in each byte order.
     found = numpy.dtype(dtype) if dtype is not None else None
-    code = DTYPE_CODES.get(found.newbyteorder("=")) if found is not None else None
+    code = DTYPE_CODES.get(found.name) if found is not None else None
     if code is None:
-        names = ", ".join(known.name for known in DTYPES)
+        names = ", ".join(DTYPE_NAMES)
         raise TypeError(f"dtype {found} is not supported; funlib has {names}")
     return code
 
 
 cdef object dtype_object(int code):
+    if DTYPES[code] is None:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ImportError(
+                f"{DTYPE_NAMES[code]} on the host needs the package ml_dtypes: "
+                "pip install ml_dtypes"
+            ) from None
+        DTYPES[code] = numpy.dtype(getattr(ml_dtypes, DTYPE_NAMES[code]))
     return DTYPES[code]
+
+
+cdef str dtype_name(int code):
+    return DTYPE_NAMES[code]
 
 
 RuntimeInfo = namedtuple(

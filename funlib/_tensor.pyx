@@ -25,6 +25,7 @@ from ._native cimport (
     FUNLIB_MAX_DIMS,
     check,
     dtype_code,
+    dtype_name,
     dtype_object,
     funlib_dtype,
     funlib_event,
@@ -101,7 +102,7 @@ cdef DeviceTensor create(object shape, int dtype, object queue):
 cdef object element_of(object value, object dtype):
     # One element, as bytes of the tensor's type; never a silently changed integer.
     array = numpy.asarray(value)
-    if array.ndim != 0 or array.dtype.kind not in "biuf":
+    if array.ndim != 0 or (array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16"):
         raise TypeError(f"value must be a real number, not {value!r}")
     with numpy.errstate(all="ignore"):
         element = array.astype(dtype)
@@ -110,13 +111,19 @@ cdef object element_of(object value, object dtype):
     return element.tobytes()
 
 
+cdef object exportable(object array):
+    # The buffer protocol has no name for bfloat16: NumPy refuses to export such arrays.
+    return array.view(numpy.uint16) if array.dtype.name == "bfloat16" else array
+
+
 @cython.final
 cdef class DeviceTensor:
     """DeviceTensor(shape, dtype="float32", queue=None)
 
     A strided array in the memory of a queue's device, with undefined contents at first.
 
-    shape: an int or up to 8 ints. dtype: "float32", "float64" or "int32". queue: a Queue, the name
+    shape: an int or up to 8 ints. dtype: "float32", "float64", "int32", "float16", "bfloat16" (NumPy
+    gets it from ml_dtypes) or "int8". queue: a Queue, the name
     of one, or None for the default queue. Raises TypeError for other data types, MemoryError when
     the device has no room, DeviceNotFoundError without a device.
 
@@ -155,14 +162,14 @@ cdef class DeviceTensor:
 
     @staticmethod
     def full(shape, value, dtype="float32", queue=None):
-        """A tensor whose elements all are `value`. Raises ValueError if an int32 can't hold it."""
+        """A tensor whose elements all are `value`. Raises ValueError if an integer type can't hold it."""
         cdef DeviceTensor tensor = create(shape, dtype_code(dtype), queue)
         tensor.fill(value)
         return tensor
 
     def fill(self, value):
         """Sets each element to `value`, a real number. Returns the Event. Raises ValueError if an
-        int32 can't hold it."""
+        integer type can't hold it."""
         cdef bytes element = element_of(value, self.dtype)
         cdef const char* pointer = element
         cdef funlib_event* event = NULL
@@ -192,7 +199,7 @@ cdef class DeviceTensor:
         array = numpy.asarray(source)
         self._check_host(array, "source")
         cdef Event copy = Event.__new__(Event)
-        copy.hold(numpy.asarray(array, self.dtype, order="C"), PyBUF_C_CONTIGUOUS)
+        copy.hold(exportable(numpy.asarray(array, self.dtype, order="C")), PyBUF_C_CONTIGUOUS)
         with nogil:
             status = funlib_tensor_copy_from_host(
                 self._tensor, copy._host.buf, copy._host.len, &copy._event
@@ -219,7 +226,7 @@ cdef class DeviceTensor:
         target = host if direct else numpy.empty(self.shape, self.dtype)
         cdef Event copy = Event.__new__(Event)
         cdef funlib_status status
-        copy.hold(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        copy.hold(exportable(target), PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
         with nogil:
             status = funlib_tensor_copy_to_host(
                 self._tensor, copy._host.buf, copy._host.len, &copy._event
@@ -237,10 +244,10 @@ cdef class DeviceTensor:
             raise ValueError(
                 f"{argument} has shape {array.shape}, but the tensor has shape {self.shape}"
             )
-        if array.dtype.newbyteorder("=") != self.dtype:
+        if array.dtype.name != dtype_name(self._info.dtype):
             raise TypeError(
                 f"{argument} has dtype {array.dtype}, but the tensor has dtype {self.dtype}; "
-                f"convert it with {argument}.astype({self.dtype.name!r})"
+                f"convert it with {argument}.astype({dtype_name(self._info.dtype)!r})"
             )
 
     def to_host(self):
@@ -437,6 +444,8 @@ cdef class DeviceTensor:
             event.wait()
 
     def __matmul__(self, other):
+        if not isinstance(other, DeviceTensor) and hasattr(type(other), "__rmatmul__"):
+            return NotImplemented
         cdef funlib_tensor* left = operand(self, "left operand of @")
         cdef funlib_tensor* right = operand(other, "right operand of @")
         cdef funlib_tensor* product = NULL
@@ -641,7 +650,8 @@ cdef HostView open_view(DeviceTensor tensor, object mode):
     dtype = tensor.dtype
     view.tensor = tensor
     view._mode = modes[mode]
-    view._format = dtype.char.encode()
+    # The buffer protocol has no name for bfloat16: its bits are shown.
+    view._format = b"H" if dtype.name == "bfloat16" else dtype.char.encode()
     view._itemsize = dtype.itemsize
     with nogil:
         status = funlib_tensor_map(tensor._tensor, view._mode, &view._mapping)

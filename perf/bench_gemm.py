@@ -166,7 +166,7 @@ class NumpyCall:
 def supports(funlib, a, b, kernel):
     """Whether the kernel takes this product: some are for few rows, or for one type of device."""
     try:
-        funlib.select_kernel(a, b, kernel=kernel)
+        funlib.explain(a, b, kernel=kernel)
     except funlib.UnsupportedError:
         return False
     return True
@@ -204,7 +204,7 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
         timed |= common.measure_rotated({NUMPY: calls[NUMPY]}, CELL_SECONDS)
         time.sleep(SETTLE_SECONDS)
 
-    chosen = funlib.select_kernel(device_a, device_b) if DISPATCH in names else None
+    chosen = funlib.explain(device_a, device_b).kernel if DISPATCH in names else None
     registry = {kernel.name: kernel for kernel in funlib.kernels()}
     for name in calls:
         warmups, samples = timed[name]

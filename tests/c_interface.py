@@ -53,12 +53,13 @@ class Library:
                 return code
         raise LookupError(name)
 
-    def kernel_object(self, kernel, dtype, transpose_a, transpose_b, queue="tests"):
-        """An object-state SYCLBIN image of a kernel: bytes."""
+    def kernel_object(self, kernel, dtype, transpose_a, transpose_b, parameters="", queue="tests"):
+        """An object-state SYCLBIN image of a kernel, with "NAME=value ..." over its defaults: bytes."""
         made_on, data, size = _pointer(), _pointer(), _int64()
         self.call("queue_get", queue.encode(), ctypes.byref(made_on))
         code = self.dtype_code(dtype)
         options = (made_on, kernel.encode(), code, int(transpose_a), int(transpose_b))
+        options += (parameters.encode(),)
         self.call("gemm_kernel_object", *options, ctypes.byref(data), ctypes.byref(size))
         image = ctypes.string_at(data, size.value)
         self.library.funlib_free(data)

@@ -88,7 +88,7 @@ def problem(result, expected, bound) -> str | None:
 def supports(a, b, **options) -> bool:
     """Whether gemm(a, b, **options) can be done: some kernels are for few rows or one device."""
     try:
-        funlib.select_kernel(a, b, **options)
+        funlib.explain(a, b, **options)
     except funlib.UnsupportedError:
         return False
     return True
@@ -195,7 +195,7 @@ class Case:
                 funlib.gemm(*operands, **options)
             except funlib.UnsupportedError:
                 return None
-            return "gemm did what select_kernel refuses"
+            return "gemm did what explain refuses"
         c = base = out_base = None
         if self.out is not None:
             c = np.full((self.m, self.n), poison(self.dtype), self.dtype)

@@ -3,15 +3,19 @@
 // Element n of the shape (in C order) lies at the sum of index * stride over the dimensions; strides
 // are in elements and may be negative, those of the source also zero.
 //
-// Parameters: FUNLIB_NDIM, dimensions (1 to 8); FUNLIB_ITEMSIZE, bytes of an element (4 or 8).
+// Parameters: FUNLIB_NDIM, dimensions (1 to 8); FUNLIB_ITEMSIZE, bytes of an element (1, 2, 4 or 8).
 #include "funlib_device.hpp"
 
 namespace funlib {
 
 #if FUNLIB_ITEMSIZE == 8
 using Element = uint64;
-#else
+#elif FUNLIB_ITEMSIZE == 4
 using Element = unsigned;
+#elif FUNLIB_ITEMSIZE == 2
+using Element = unsigned short;
+#else
+using Element = unsigned char;
 #endif
 
 struct CopyStridedArguments {

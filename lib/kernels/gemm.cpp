@@ -13,11 +13,12 @@
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
-  const Tile tile = output_tile(N, FUNLIB_EDGE, FUNLIB_EDGE);
+  const Tile tile = output_tile(M, N, FUNLIB_EDGE, FUNLIB_EDGE, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int64 i = tile.row + local_id<2>(0);
   const int64 j = tile.column + local_id<2>(1);
   if (i >= M || j >= N) return;
   Acc sum = 0;
   for (int64 k = 0; k < K; ++k) sum += element_a(A, lda, i, k) * element_b(B, ldb, k, j);
-  store_c(C, ldc, i, j, sum, alpha, beta);
+  output.store(i, j, sum);
 }

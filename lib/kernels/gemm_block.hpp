@@ -18,14 +18,14 @@ struct Block {
   }
 
   // Element (r, c) goes to row i + r * row_step, column j + c * column_step, if that is inside.
-  void store(T* C, int64 ldc, int64 M, int64 N, int64 i, int row_step, int64 j, int column_step,
-             T alpha, T beta) const {
+  void store(const Output& output, int64 M, int64 N, int64 i, int row_step, int64 j,
+             int column_step) const {
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
 #pragma unroll
       for (int c = 0; c < Columns; ++c)
         if (i + r * row_step < M && j + c * column_step < N)
-          store_c(C, ldc, i + r * row_step, j + c * column_step, sum[r][c], alpha, beta);
+          output.store(i + r * row_step, j + c * column_step, sum[r][c]);
   }
 };
 

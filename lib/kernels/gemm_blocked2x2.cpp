@@ -19,7 +19,8 @@ FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm_blocked2x2(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   constexpr int edge = FUNLIB_EDGE;
-  const Tile tile = output_tile(N, 2 * edge, 2 * edge);
+  const Tile tile = output_tile(M, N, 2 * edge, 2 * edge, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int64 i0 = tile.row + local_id<2>(0), i1 = i0 + edge;
   const int64 j0 = tile.column + local_id<2>(1), j1 = j0 + edge;
   if (i0 >= M || j0 >= N) return;
@@ -35,8 +36,8 @@ void gemm_blocked2x2(FUNLIB_GEMM_ARGUMENTS) {
     c10 += a1 * b0;
     c11 += a1 * b1;
   }
-  store_c(C, ldc, i0, j0, c00, alpha, beta);
-  if (inside1) store_c(C, ldc, i0, j1, c01, alpha, beta);
-  if (i1 < M) store_c(C, ldc, i1, j0, c10, alpha, beta);
-  if (i1 < M && inside1) store_c(C, ldc, i1, j1, c11, alpha, beta);
+  output.store(i0, j0, c00);
+  if (inside1) output.store(i0, j1, c01);
+  if (i1 < M) output.store(i1, j0, c10);
+  if (i1 < M && inside1) output.store(i1, j1, c11);
 }

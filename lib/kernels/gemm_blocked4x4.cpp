@@ -19,7 +19,8 @@ FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm_blocked4x4(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   constexpr int edge = FUNLIB_EDGE, size = 4;
-  const Tile tile = output_tile(N, size * edge, size * edge);
+  const Tile tile = output_tile(M, N, size * edge, size * edge, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int64 i = tile.row + local_id<2>(0), j = tile.column + local_id<2>(1);
   if (i >= M || j >= N) return;
   Block<size, size> block;
@@ -32,5 +33,5 @@ void gemm_blocked4x4(FUNLIB_GEMM_ARGUMENTS) {
       b[c] = j + c * edge < N ? element_b(B, ldb, k, j + c * edge) : Acc(0);
     block.multiply_add(a, b);
   }
-  block.store(C, ldc, M, N, i, edge, j, edge, alpha, beta);
+  block.store(output, M, N, i, edge, j, edge);
 }

@@ -1,30 +1,32 @@
-// What the GEMM kernels share: operand access by layout, accumulation, and the epilogue.
+// What the GEMM kernels share: operand access by layout, batches, and the epilogue.
 //
-//     C = alpha * op(A) @ op(B) + beta * C        op(A): M x K, op(B): K x N, C: M x N
+//     C = act(alpha * op(A) @ op(B) + beta * C + bias)     op(A): M x K, op(B): K x N, C: M x N
 //
 // A, B and C are row-major with leading dimensions lda, ldb, ldc; FUNLIB_TRANSPOSE_A means that A is
 // stored as K x M, FUNLIB_TRANSPOSE_B that B is stored as N x K.
 //
-// Work-groups are numbered along the last launch dimension alone, row by row of output tiles, since
-// some backends bound the other dimensions to 65,535 groups.
+// FUNLIB_T is the type of A and B, FUNLIB_OUT that of C and the bias; sums are of type Acc.
+// FUNLIB_BIAS says whether there is a bias, and whether it is a row of N or a column of M elements (C is
+// the transpose of what the caller sees, then); FUNLIB_ACTIVATION, which function is applied.
+//
+// Work-groups are numbered along the last launch dimension alone, batch by batch, row by row of output
+// tiles, since some backends bound the other dimensions to 65,535 groups.
 #pragma once
 
+#define FUNLIB_BIAS_ROW 1
+#define FUNLIB_BIAS_COLUMN 2
+
 #include "funlib_device.hpp"
+#include "funlib_types.hpp"
+#include "gemm_activation.hpp"
+#include "gemm_batches.hpp"
 
 namespace funlib {
 
 using T = FUNLIB_T;
-
-template <typename Element>
-struct Accumulator {
-  using Type = Element;
-};
-// Signed overflow is undefined in C++; int32 wraps.
-template <>
-struct Accumulator<int> {
-  using Type = unsigned;
-};
-using Acc = Accumulator<T>::Type;
+using Out = FUNLIB_OUT;
+using Acc = Accumulation<T>::Sum;
+using Scalar = Accumulation<T>::Scalar;
 
 inline Acc element_a(const T* A, int64 lda, int64 i, int64 k) {
 #if FUNLIB_TRANSPOSE_A
@@ -42,28 +44,62 @@ inline Acc element_b(const T* B, int64 ldb, int64 k, int64 j) {
 #endif
 }
 
-// Writes one output. With beta == 0, C is not read: NaN in it does not matter.
-inline void store_c(T* C, int64 ldc, int64 i, int64 j, Acc sum, T alpha, T beta) {
-  Acc value = Acc(alpha) * sum;
-  if (beta != T(0)) value += Acc(beta) * Acc(C[i * ldc + j]);
-  C[i * ldc + j] = T(value);
-}
+// The epilogue, for outputs one by one.
+struct Output {
+  Out* C;
+  int64 ldc;
+  Acc alpha, beta;
+  const Out* bias;
 
-// First row and column of an output tile, that of this work-group unless its number is given.
+  Output(Out* C, int64 ldc, Scalar alpha, Scalar beta, const Out* bias)
+      : C(C), ldc(ldc), alpha(Acc(alpha)), beta(Acc(beta)), bias(bias) {}
+
+  // With beta == 0, C is not read: NaN in it does not matter.
+  Acc value(int64 i, int64 j, Acc sum) const {
+    Acc value = alpha * sum;
+    if (beta != Acc(0)) value += beta * Acc(C[i * ldc + j]);
+#if FUNLIB_BIAS == FUNLIB_BIAS_ROW
+    value += Acc(bias[j]);
+#elif FUNLIB_BIAS == FUNLIB_BIAS_COLUMN
+    value += Acc(bias[i]);
+#endif
+    return activate<FUNLIB_ACTIVATION>(value);
+  }
+  void store(int64 i, int64 j, Acc sum) const { C[i * ldc + j] = Out(value(i, j, sum)); }
+};
+
+// First row and column of an output tile.
 struct Tile {
   int64 row, column;
 };
-inline Tile output_tile(int64 N, int rows, int columns, int64 group) {
+
+// The tile of a work-group, which is `group` of those that the product has; A, B and C are moved to
+// the matrices of its batch.
+inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batches& batches,
+                        const T*& A, const T*& B, Out*& C, int64 group) {
   const int64 across = (N + columns - 1) / columns;
+  if (batches.count > 1) {
+    const int64 tiles = (M + rows - 1) / rows * across;
+    int64 batch = group / tiles;
+    group %= tiles;
+    for (int64 d = batches.dimensions - 1; d >= 0; --d) {
+      const int64 index = batch % batches.shape[d];
+      batch /= batches.shape[d];
+      A += index * batches.a_strides[d];
+      B += index * batches.b_strides[d];
+      C += index * batches.c_strides[d];
+    }
+  }
   return {group / across * rows, group % across * columns};
 }
-inline Tile output_tile(int64 N, int rows, int columns) {
-  return output_tile(N, rows, columns, group_id<2>(1));
+inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batches& batches,
+                        const T*& A, const T*& B, Out*& C) {
+  return output_tile(M, N, rows, columns, batches, A, B, C, group_id<2>(1));
 }
 
 }  // namespace funlib
 
-#define FUNLIB_GEMM_ARGUMENTS                                                                 \
-  funlib::int64 M, funlib::int64 N, funlib::int64 K, funlib::T alpha, const funlib::T *A,     \
-      funlib::int64 lda, const funlib::T *B, funlib::int64 ldb, funlib::T beta, funlib::T *C, \
-      funlib::int64 ldc
+#define FUNLIB_GEMM_ARGUMENTS                                                                  \
+  funlib::int64 M, funlib::int64 N, funlib::int64 K, funlib::Scalar alpha, const funlib::T *A, \
+      funlib::int64 lda, const funlib::T *B, funlib::int64 ldb, funlib::Scalar beta,           \
+      funlib::Out *C, funlib::int64 ldc, const funlib::Out *bias, funlib::Batches batches

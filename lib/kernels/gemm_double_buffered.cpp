@@ -23,7 +23,8 @@ void gemm_double_buffered(FUNLIB_GEMM_ARGUMENTS) {
   constexpr int edge = FUNLIB_EDGE, size = 2;
   FUNLIB_LOCAL(Acc[2][size * edge][edge]) a_tiles;
   FUNLIB_LOCAL(Acc[2][edge][size * edge]) b_tiles;
-  const Tile tile = output_tile(N, size * edge, size * edge);
+  const Tile tile = output_tile(M, N, size * edge, size * edge, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int row = local_id<2>(0), column = local_id<2>(1);
   const int64 i = tile.row + row, j = tile.column + column;
   Acc a_next[size], b_next[size];
@@ -57,5 +58,5 @@ void gemm_double_buffered(FUNLIB_GEMM_ARGUMENTS) {
     if (more) store(buffer);
     barrier<2>();
   }
-  block.store(C, ldc, M, N, i, edge, j, edge, alpha, beta);
+  block.store(output, M, N, i, edge, j, edge);
 }

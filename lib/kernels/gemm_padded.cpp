@@ -26,7 +26,8 @@ void gemm_padded(FUNLIB_GEMM_ARGUMENTS) {
   constexpr int edge = FUNLIB_EDGE, size = 2;
   FUNLIB_LOCAL(Acc[size * edge][edge + FUNLIB_PAD]) a_tile;
   FUNLIB_LOCAL(Acc[edge][size * edge + FUNLIB_PAD]) b_tile;
-  const Tile tile = output_tile(N, size * edge, size * edge);
+  const Tile tile = output_tile(M, N, size * edge, size * edge, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int row = local_id<2>(0), column = local_id<2>(1);
   // Which element of a tile this work-item loads: its column runs along the storage.
 #if FUNLIB_TRANSPOSE_A
@@ -54,5 +55,5 @@ void gemm_padded(FUNLIB_GEMM_ARGUMENTS) {
                          {b_tile[k][column], b_tile[k][column + edge]});
     barrier<2>();
   }
-  block.store(C, ldc, M, N, tile.row + row, edge, tile.column + column, edge, alpha, beta);
+  block.store(output, M, N, tile.row + row, edge, tile.column + column, edge);
 }

@@ -36,11 +36,16 @@ constexpr int down = TILE_M / BLOCK_M, across = TILE_N / BLOCK_N, work_items = d
 constexpr int unrolled = FUNLIB_INTEGER ? 1 : 8;
 
 constexpr int V = 16 / sizeof(Acc);
-using Vector = Acc __attribute__((ext_vector_type(V)));
-using Elements = T __attribute__((ext_vector_type(V)));
+using Vector = VectorOf<Acc, V>;
 
-inline bool is_aligned(const T* data, int64 leading_dimension) {
-  return reinterpret_cast<uint64>(data) % sizeof(Elements) == 0 && leading_dimension % V == 0;
+// V elements of a tensor.
+template <typename Element>
+using Elements = VectorOf<Element, V>;
+
+template <typename Element>
+inline bool is_aligned(const Element* data, int64 leading_dimension) {
+  return reinterpret_cast<uint64>(data) % sizeof(Elements<Element>) == 0 &&
+         leading_dimension % V == 0;
 }
 
 // V elements of a line from `run` on; zeros outside.
@@ -48,7 +53,7 @@ inline Vector load(const T* X, int64 ld, int64 line, int64 lines, int64 run, int
                    bool aligned) {
   const T* const from = X + line * ld + run;
   if (aligned && line < lines && run + V <= length)
-    return __builtin_convertvector(*reinterpret_cast<const Elements*>(from), Vector);
+    return widen<T, V>(*reinterpret_cast<const Elements<T>*>(from));
   Vector value = Vector(Acc(0));
 #pragma unroll
   for (int e = 0; e < V; ++e)
@@ -79,19 +84,19 @@ inline void load_tile(const T* X, int64 ld, int64 first, int64 extent, int64 k0,
 }
 
 // V outputs in a row.
-inline void store(T* C, int64 ldc, int64 M, int64 N, int64 i, int64 j, const Acc* sum, T alpha,
-                  T beta, bool aligned) {
+inline void store(const Output& output, int64 M, int64 N, int64 i, int64 j, const Acc* sum,
+                  bool aligned) {
   if (i >= M) return;
-  if (aligned && beta == T(0) && j + V <= N) {
+  if (aligned && output.beta == Acc(0) && j + V <= N) {
     Vector value;
 #pragma unroll
-    for (int e = 0; e < V; ++e) value[e] = Acc(alpha) * sum[e];
-    *reinterpret_cast<Elements*>(C + i * ldc + j) = __builtin_convertvector(value, Elements);
+    for (int e = 0; e < V; ++e) value[e] = output.value(i, j + e, sum[e]);
+    *reinterpret_cast<Elements<Out>*>(output.C + i * output.ldc + j) = narrow<Out, V>(value);
     return;
   }
 #pragma unroll
   for (int e = 0; e < V; ++e)
-    if (j + e < N) store_c(C, ldc, i, j + e, sum[e], alpha, beta);
+    if (j + e < N) output.store(i, j + e, sum[e]);
 }
 
 }  // namespace funlib
@@ -104,7 +109,8 @@ void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   FUNLIB_LOCAL(Vector[TILE_K][TILE_M / V + 1]) a_tile;
   FUNLIB_LOCAL(Vector[TILE_K][TILE_N / V + 1]) b_tile;
-  const Tile tile = output_tile(N, TILE_M, TILE_N);
+  const Tile tile = output_tile(M, N, TILE_M, TILE_N, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int y = local_id<2>(0), x = local_id<2>(1);
   const bool a_aligned = is_aligned(A, lda), b_aligned = is_aligned(B, ldb);
   Block<BLOCK_M, BLOCK_N> block;
@@ -136,6 +142,6 @@ void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
   for (int r = 0; r < BLOCK_M; ++r)
 #pragma unroll
     for (int q = 0; q < BLOCK_N / V; ++q)
-      store(C, ldc, M, N, tile.row + (r / V * down + y) * V + r % V,
-            tile.column + (q * across + x) * V, &block.sum[r][q * V], alpha, beta, c_aligned);
+      store(output, M, N, tile.row + (r / V * down + y) * V + r % V,
+            tile.column + (q * across + x) * V, &block.sum[r][q * V], c_aligned);
 }

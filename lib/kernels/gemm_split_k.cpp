@@ -16,14 +16,16 @@
 #include "gemm_block.hpp"
 
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
-void gemm_split_k(FUNLIB_GEMM_ARGUMENTS, funlib::int64 depth) {
+void gemm_split_k(FUNLIB_GEMM_ARGUMENTS, funlib::int64 depth, funlib::int64 slices) {
   using namespace funlib;
   constexpr int edge = FUNLIB_EDGE, size = 2, width = size * edge;
   FUNLIB_LOCAL(Acc[width][edge]) a_tile;
   FUNLIB_LOCAL(Acc[edge][width]) b_tile;
   const int64 tiles = (M + width - 1) / width * ((N + width - 1) / width);
-  const int64 slice = group_id<2>(1) / tiles;
-  const Tile tile = output_tile(N, width, width, group_id<2>(1) % tiles);
+  const int64 group = group_id<2>(1), slice = group / tiles % slices;
+  const Tile tile = output_tile(M, N, width, width, batches, A, B, C,
+                                group / (tiles * slices) * tiles + group % tiles);
+  const Output output(C + slice * M * ldc, ldc, alpha, beta, bias);
   const int64 end = min(K, (slice + 1) * depth);
   const int row = local_id<2>(0), column = local_id<2>(1);
   const int64 i = tile.row + row, j = tile.column + column;
@@ -41,5 +43,5 @@ void gemm_split_k(FUNLIB_GEMM_ARGUMENTS, funlib::int64 depth) {
                          {b_tile[k][column], b_tile[k][column + edge]});
     barrier<2>();
   }
-  block.store(C + slice * M * ldc, ldc, M, N, i, edge, j, edge, alpha, beta);
+  block.store(output, M, N, i, edge, j, edge);
 }

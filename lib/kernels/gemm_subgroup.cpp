@@ -43,7 +43,8 @@ FUNLIB_KERNEL(2, FUNLIB_SUB_GROUPS, FUNLIB_SUB_GROUP)
 FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
 void gemm_subgroup(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
-  const Tile tile = output_tile(N, FUNLIB_SUB_GROUPS * rows, columns * lanes);
+  const Tile tile = output_tile(M, N, FUNLIB_SUB_GROUPS * rows, columns * lanes, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int lane = local_id<2>(1);
   const int64 i = tile.row + local_id<2>(0) * rows, j = tile.column + lane;
   // The whole sub-group leaves, or none of it: a lane without columns still has elements of A to tell.
@@ -57,5 +58,5 @@ void gemm_subgroup(FUNLIB_GEMM_ARGUMENTS) {
     const int held = int(min(K - k0, lanes));
     for (int l = 0; l < held; ++l) step(block, a, l, B, ldb, k0 + l, j, N);
   }
-  block.store(C, ldc, M, N, i, 1, j, lanes, alpha, beta);
+  block.store(output, M, N, i, 1, j, lanes);
 }

@@ -20,7 +20,8 @@ void gemm_tiled(FUNLIB_GEMM_ARGUMENTS) {
   constexpr int edge = FUNLIB_EDGE;
   FUNLIB_LOCAL(Acc[edge][edge]) a_tile;
   FUNLIB_LOCAL(Acc[edge][edge]) b_tile;
-  const Tile tile = output_tile(N, edge, edge);
+  const Tile tile = output_tile(M, N, edge, edge, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int row = local_id<2>(0), column = local_id<2>(1);
   const int64 i = tile.row + row, j = tile.column + column;
   Acc sum = 0;
@@ -31,5 +32,5 @@ void gemm_tiled(FUNLIB_GEMM_ARGUMENTS) {
     for (int k = 0; k < edge; ++k) sum += a_tile[row][k] * b_tile[k][column];
     barrier<2>();
   }
-  if (i < M && j < N) store_c(C, ldc, i, j, sum, alpha, beta);
+  if (i < M && j < N) output.store(i, j, sum);
 }

@@ -20,7 +20,8 @@ void gemm_tiled_blocked2x2(FUNLIB_GEMM_ARGUMENTS) {
   constexpr int edge = FUNLIB_EDGE;
   FUNLIB_LOCAL(Acc[2 * edge][edge]) a_tile;
   FUNLIB_LOCAL(Acc[edge][2 * edge]) b_tile;
-  const Tile tile = output_tile(N, 2 * edge, 2 * edge);
+  const Tile tile = output_tile(M, N, 2 * edge, 2 * edge, batches, A, B, C);
+  const Output output(C, ldc, alpha, beta, bias);
   const int row = local_id<2>(0), column = local_id<2>(1);
   const int64 i0 = tile.row + row, i1 = i0 + edge;
   const int64 j0 = tile.column + column, j1 = j0 + edge;
@@ -42,8 +43,8 @@ void gemm_tiled_blocked2x2(FUNLIB_GEMM_ARGUMENTS) {
     }
     barrier<2>();
   }
-  if (i0 < M && j0 < N) store_c(C, ldc, i0, j0, c00, alpha, beta);
-  if (i0 < M && j1 < N) store_c(C, ldc, i0, j1, c01, alpha, beta);
-  if (i1 < M && j0 < N) store_c(C, ldc, i1, j0, c10, alpha, beta);
-  if (i1 < M && j1 < N) store_c(C, ldc, i1, j1, c11, alpha, beta);
+  if (i0 < M && j0 < N) output.store(i0, j0, c00);
+  if (i0 < M && j1 < N) output.store(i0, j1, c01);
+  if (i1 < M && j0 < N) output.store(i1, j0, c10);
+  if (i1 < M && j1 < N) output.store(i1, j1, c11);
 }

@@ -1,4 +1,4 @@
-// Explicit vectors for the CPU kernels: FUNLIB_LANES elements of the accumulator type.
+// Explicit vectors for the CPU kernels: FUNLIB_LANES elements of the type of the sums.
 #pragma once
 
 #include "gemm_common.hpp"
@@ -7,15 +7,22 @@ namespace funlib {
 
 constexpr int lanes = FUNLIB_LANES;
 
-using Vector = Acc __attribute__((ext_vector_type(lanes)));
-struct __attribute__((packed, aligned(alignof(Acc)))) UnalignedVector {
-  Vector value;
+using Vector = VectorOf<Acc, lanes>;
+
+template <typename Element>
+struct __attribute__((packed, aligned(alignof(Element)))) Unaligned {
+  VectorOf<Element, lanes> value;
 };
 
-inline Vector load(const Acc* from) {
-  return reinterpret_cast<const UnalignedVector*>(from)->value;
+// Elements of a tensor, as sums hold them.
+template <typename Element>
+inline Vector load(const Element* from) {
+  return widen<Element, lanes>(reinterpret_cast<const Unaligned<Element>*>(from)->value);
 }
-inline void store(Acc* to, Vector value) { reinterpret_cast<UnalignedVector*>(to)->value = value; }
+template <typename Element>
+inline void store(Element* to, Vector value) {
+  reinterpret_cast<Unaligned<Element>*>(to)->value = narrow<Element, lanes>(value);
+}
 
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
 #if FUNLIB_INTEGER

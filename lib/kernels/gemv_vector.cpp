@@ -20,12 +20,12 @@ constexpr int most_rows = 4, COLUMNS = FUNLIB_COLUMNS, unroll = 4;
 #if FUNLIB_TRANSPOSE_B
 
 // Dot products of row i of op(A) with `unroll` columns of op(B) from j.
-inline void dot_products(const Acc* A, int64 lda, const Acc* B, int64 ldb, int64 K, int64 i,
+inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, int64 i,
                          int64 j, int columns, Acc (&out)[unroll]) {
   Vector sum[unroll];
   for (int c = 0; c < unroll; ++c) sum[c] = Vector(Acc(0));
   // Columns past the end repeat the first: computed, never stored.
-  const Acc* from[unroll];
+  const T* from[unroll];
   for (int c = 0; c < unroll; ++c) from[c] = B + (c < columns ? j + c : j) * ldb;
   int64 k = 0;
 #if !FUNLIB_TRANSPOSE_A
@@ -39,7 +39,7 @@ inline void dot_products(const Acc* A, int64 lda, const Acc* B, int64 ldb, int64
     Acc total = 0;
     for (int l = 0; l < lanes; ++l) total += sum[c][l];
     for (int64 rest = k; rest < K; ++rest)
-      total += element_a(reinterpret_cast<const T*>(A), lda, i, rest) * from[c][rest];
+      total += element_a(A, lda, i, rest) * Acc(from[c][rest]);
     out[c] = total;
   }
 }
@@ -48,7 +48,7 @@ inline void dot_products(const Acc* A, int64 lda, const Acc* B, int64 ldb, int64
 
 // y += a[0 .. count) * rows k .. k + count of B, columns 0 .. columns.
 template <int Count>
-inline void add_rows(const Acc* a, const Acc* B, int64 ldb, int columns, Acc* y) {
+inline void add_rows(const Acc* a, const T* B, int64 ldb, int columns, Acc* y) {
   Vector element[Count];
 #pragma unroll
   for (int u = 0; u < Count; ++u) element[u] = Vector(a[u]);
@@ -60,7 +60,7 @@ inline void add_rows(const Acc* a, const Acc* B, int64 ldb, int columns, Acc* y)
     store(y + c, sum);
   }
   for (; c < columns; ++c)
-    for (int u = 0; u < Count; ++u) y[c] += a[u] * B[u * ldb + c];
+    for (int u = 0; u < Count; ++u) y[c] += a[u] * Acc(B[u * ldb + c]);
 }
 
 #endif
@@ -70,17 +70,17 @@ inline void add_rows(const Acc* a, const Acc* B, int64 ldb, int columns, Acc* y)
 FUNLIB_KERNEL(2, 1, 1)
 void gemv_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_columns) {
   using namespace funlib;
-  const Acc* const a = reinterpret_cast<const Acc*>(A);
-  const Acc* const b = reinterpret_cast<const Acc*>(B);
-  const int64 first = group_id<2>(1) * block_columns;
+  const int64 first =
+      output_tile(M, N, most_rows, block_columns, batches, A, B, C).column;
+  const Output output(C, ldc, alpha, beta, bias);
   const int64 end = min(N, first + block_columns);
 #if FUNLIB_TRANSPOSE_B
   for (int64 j = first; j < end; j += unroll) {
     const int columns = int(min(unroll, end - j));
     for (int64 i = 0; i < M; ++i) {
       Acc sums[unroll];
-      dot_products(a, lda, b, ldb, K, i, j, columns, sums);
-      for (int c = 0; c < columns; ++c) store_c(C, ldc, i, j + c, sums[c], alpha, beta);
+      dot_products(A, lda, B, ldb, K, i, j, columns, sums);
+      for (int c = 0; c < columns; ++c) output.store(i, j + c, sums[c]);
     }
   }
 #else
@@ -92,15 +92,14 @@ void gemv_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_columns) {
     for (int64 i = 0; i < M; ++i) {
       Acc elements[unroll];
       for (int u = 0; u < unroll; ++u) elements[u] = element_a(A, lda, i, k + u);
-      add_rows<unroll>(elements, b + k * ldb + first, ldb, columns, &y[i * COLUMNS]);
+      add_rows<unroll>(elements, B + k * ldb + first, ldb, columns, &y[i * COLUMNS]);
     }
   for (; k < K; ++k)
     for (int64 i = 0; i < M; ++i) {
       const Acc element = element_a(A, lda, i, k);
-      add_rows<1>(&element, b + k * ldb + first, ldb, columns, &y[i * COLUMNS]);
+      add_rows<1>(&element, B + k * ldb + first, ldb, columns, &y[i * COLUMNS]);
     }
   for (int64 i = 0; i < M; ++i)
-    for (int c = 0; c < columns; ++c)
-      store_c(C, ldc, i, first + c, y[i * COLUMNS + c], alpha, beta);
+    for (int c = 0; c < columns; ++c) output.store(i, first + c, y[i * COLUMNS + c]);
 #endif
 }

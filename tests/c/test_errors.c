@@ -64,8 +64,14 @@ int main(void) {
   INVALID(funlib_gemm(NULL, NULL, NULL, NULL, NULL));
   INVALID(funlib_gemm_kernel_count(NULL));
   INVALID(funlib_gemm_kernel_get_info(0, NULL));
-  INVALID(funlib_gemm_select(NULL, NULL, NULL, NULL));
-  INVALID(funlib_gemm_kernel_object(NULL, NULL, FUNLIB_FLOAT32, 0, 0, NULL, NULL));
+  INVALID(funlib_gemm_explain(NULL, NULL, NULL, NULL));
+  INVALID(funlib_weights_pack(NULL, 0, NULL, NULL, NULL));
+  INVALID(funlib_weights_get_info(NULL, NULL));
+  INVALID(funlib_weights_get_queue(NULL, NULL));
+  INVALID(funlib_tuning_add(NULL, NULL));
+  INVALID(funlib_tuning_count(NULL, NULL));
+  INVALID(funlib_tuning_clear(NULL));
+  INVALID(funlib_gemm_kernel_object(NULL, NULL, FUNLIB_FLOAT32, 0, 0, NULL, NULL, NULL));
   funlib_queue_release(NULL);
   funlib_event_release(NULL);
   funlib_tensor_release(NULL);

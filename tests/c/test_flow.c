@@ -66,8 +66,8 @@ int main(void) {
     options.kernel = kernel.name;
     funlib_tensor* C = NULL;
     funlib_event* event = NULL;
-    const char* chosen = NULL;
-    if (funlib_gemm_select(A, B, &options, &chosen) == FUNLIB_ERROR_UNSUPPORTED) {
+    funlib_gemm_choice chosen;
+    if (funlib_gemm_explain(A, B, &options, &chosen) == FUNLIB_ERROR_UNSUPPORTED) {
       /* Not for this shape or device; asking for it all the same is no more than an error. */
       CHECK_STATUS(FUNLIB_ERROR_UNSUPPORTED, funlib_gemm(A, B, &options, &C, &event));
       CHECK(C == NULL && event == NULL);

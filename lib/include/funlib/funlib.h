@@ -80,12 +80,19 @@ FUNLIB_API funlib_status funlib_cache_get_info(funlib_cache_info* info);
 
 /* ---- data types ---------------------------------------------------------------------------- */
 
-typedef enum funlib_dtype { FUNLIB_FLOAT32 = 0, FUNLIB_FLOAT64 = 1, FUNLIB_INT32 = 2 } funlib_dtype;
+typedef enum funlib_dtype {
+  FUNLIB_FLOAT32 = 0,
+  FUNLIB_FLOAT64 = 1,
+  FUNLIB_INT32 = 2,
+  FUNLIB_FLOAT16 = 3,
+  FUNLIB_BFLOAT16 = 4,
+  FUNLIB_INT8 = 5
+} funlib_dtype;
 
 #define FUNLIB_MAX_DIMS 8
 
 typedef struct funlib_dtype_info {
-  const char* name; /* NumPy's name: "float32" */
+  const char* name; /* NumPy's name: "float32"; "bfloat16" is that of ml_dtypes */
   int64_t itemsize; /* bytes */
 } funlib_dtype_info;
 /* Number of data types; their values are 0 .. count - 1. */
@@ -271,24 +278,65 @@ FUNLIB_API funlib_status funlib_tensor_unmap(funlib_tensor* tensor, void* data);
 
 /* ---- GEMM ---------------------------------------------------------------------------------- */
 
+typedef enum funlib_activation {
+  FUNLIB_ACTIVATION_NONE = 0,
+  FUNLIB_ACTIVATION_RELU = 1,      /* max(x, 0) */
+  FUNLIB_ACTIVATION_GELU = 2,      /* x / 2 * (1 + erf(x / sqrt(2))) */
+  FUNLIB_ACTIVATION_GELU_TANH = 3, /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) */
+  FUNLIB_ACTIVATION_SILU = 4       /* x / (1 + e^-x) */
+} funlib_activation;
+
+/* B in the form that the kernels of one device read fastest, for weights that are used again and
+ * again. Immutable. */
+typedef struct funlib_weights funlib_weights;
+
 typedef struct funlib_gemm_options {
-  double alpha;        /* 1 */
-  double beta;         /* 0 */
-  int32_t transpose_a; /* op(A) = A^T */
-  int32_t transpose_b;
-  const char* kernel;  /* a name of the registry, or NULL: chosen by device and shape */
-  funlib_queue* queue; /* NULL: the queue of A */
+  double alpha;             /* 1 */
+  double beta;              /* 0 */
+  int32_t transpose_a;      /* op(A) = A^T, of its last two dimensions */
+  int32_t transpose_b;      /* not with packed weights, which are op(B) */
+  funlib_tensor* bias;      /* N elements of C's data type, added to each row; NULL: none */
+  int32_t activation;       /* funlib_activation; int32 takes NONE and RELU only */
+  int32_t out_dtype;        /* funlib_dtype of C, or -1: that of A and B, int32 for int8 */
+  const char* kernel;       /* a name of the registry, or NULL: chosen by device and shape */
+  const char* parameters;   /* "NAME=value NAME=value" for the kernel named; NULL: by device */
+  funlib_weights* weights;  /* packed B, in place of the tensor; NULL: none */
+  funlib_queue* queue;      /* NULL: the queue of A */
 } funlib_gemm_options;
 /* Sets the defaults noted above. */
 FUNLIB_API funlib_status funlib_gemm_options_init(funlib_gemm_options* options);
 
-/* C = alpha * op(A) @ op(B) + beta * C, with op(A) M x K, op(B) K x N, C M x N of one data type, any
- * strides. *c NULL: C is made on the queue (new reference; beta must be 0); else C is written in
- * place and may not overlap A or B. With beta == 0, C is never read; with K == 0 or alpha == 0, A and
- * B are not read. int32 wraps, and takes whole alpha and beta only. options and event may be NULL. */
+/* C = act(alpha * op(A) @ op(B) + beta * C + bias), with op(A) M x K, op(B) K x N, C M x N.
+ *
+ * A and B have one data type and any strides. Dimensions before the last two are a batch and are
+ * broadcast as numpy.matmul does it; an operand of one dimension is a row (A) or a column (B), which
+ * C then lacks. Sums are kept in float32 for float16 and bfloat16, in int32 (which wraps) for int8 and
+ * int32, else in the type itself. C may be float32, float16 or bfloat16 for each of these three.
+ *
+ * *c NULL: C is made on the queue (new reference; beta must be 0); else C is written in place and may
+ * not overlap A or B. With beta == 0, C is never read; with K == 0 or alpha == 0, A and B are not read.
+ * Integers take whole alpha and beta only. b is NULL when options name packed weights. options and
+ * event may be NULL. */
 FUNLIB_API funlib_status funlib_gemm(funlib_tensor* a, funlib_tensor* b,
                                      const funlib_gemm_options* options, funlib_tensor** c,
                                      funlib_event** event);
+
+/* Packs op(B), a matrix of two dimensions, for the queue's device (NULL: the queue of B). Returns at
+ * once; products wait for it. event may be NULL. *weights: new reference. */
+FUNLIB_API funlib_status funlib_weights_pack(funlib_tensor* b, int32_t transpose_b,
+                                             funlib_queue* queue, funlib_weights** weights,
+                                             funlib_event** event);
+FUNLIB_API void funlib_weights_release(funlib_weights* weights);
+typedef struct funlib_weights_info {
+  funlib_dtype dtype;
+  int64_t k, n;        /* shape of op(B) */
+  int64_t nbytes;      /* of the packed form */
+  int64_t panel_width; /* columns of a panel; 0: op(B) as a row-major matrix */
+} funlib_weights_info;
+FUNLIB_API funlib_status funlib_weights_get_info(funlib_weights* weights,
+                                                 funlib_weights_info* info);
+/* The queue that the weights were packed on. *queue: new reference. */
+FUNLIB_API funlib_status funlib_weights_get_queue(funlib_weights* weights, funlib_queue** queue);
 
 /* One row of the registry. Everything is borrowed and static. */
 typedef struct funlib_kernel_parameter {
@@ -301,6 +349,7 @@ typedef struct funlib_kernel_info {
   const char* name;
   const char* idea;   /* one line */
   const char* source; /* file under lib/kernels */
+  const char* device_type; /* the only type of device that it is for; "" for all */
   int64_t dtype_count;
   const funlib_dtype* dtypes;
   int64_t parameter_count;
@@ -312,15 +361,48 @@ typedef struct funlib_kernel_info {
 } funlib_kernel_info;
 FUNLIB_API funlib_status funlib_gemm_kernel_count(int64_t* count);
 FUNLIB_API funlib_status funlib_gemm_kernel_get_info(int64_t index, funlib_kernel_info* info);
-/* The name of the kernel that funlib_gemm would choose (borrowed, static). *c is not looked at. */
-FUNLIB_API funlib_status funlib_gemm_select(funlib_tensor* a, funlib_tensor* b,
-                                            const funlib_gemm_options* options,
-                                            const char** kernel);
-/* Compiles one specialisation of a kernel to an object-state SYCLBIN (SPIR-V inside, where the
+/* What funlib_gemm would do with the same arguments. */
+typedef struct funlib_gemm_choice {
+  const char* kernel;     /* static */
+  const char* parameters; /* "NAME=value ..."; this and `reason`: until the thread's next call */
+  const char* source;     /* "forced", "tuned" or "model"; static */
+  const char* reason;     /* one sentence */
+  int64_t work_group_rows;
+  int64_t work_group_columns;
+  int64_t tile_rows; /* outputs of one work-group */
+  int64_t tile_columns;
+  int64_t work_groups;
+  int64_t slices;          /* parts of K that are summed by a second kernel; 1: none */
+  int64_t workspace_bytes; /* beyond operands and C, for the product itself */
+  int32_t packs_a;         /* 1: strides that no kernel takes, so the operand is copied first */
+  int32_t packs_b;
+} funlib_gemm_choice;
+FUNLIB_API funlib_status funlib_gemm_explain(funlib_tensor* a, funlib_tensor* b,
+                                             const funlib_gemm_options* options,
+                                             funlib_gemm_choice* choice);
+
+/* A kernel that was measured to be the fastest for a shape on a device. */
+typedef struct funlib_tuning_entry {
+  funlib_dtype dtype;
+  int32_t transpose_a;
+  int32_t transpose_b;
+  int64_t m, n, k, batches;
+  const char* kernel;
+  const char* parameters; /* "NAME=value ..." */
+} funlib_tuning_entry;
+/* Adds the entry to what the choice of kernels on the queue's device goes by; it replaces one for the
+ * same shape. Unknown kernels and parameters are errors; a kernel that turns out not to fit a product
+ * is passed over. */
+FUNLIB_API funlib_status funlib_tuning_add(funlib_queue* queue, const funlib_tuning_entry* entry);
+FUNLIB_API funlib_status funlib_tuning_count(funlib_queue* queue, int64_t* count);
+FUNLIB_API funlib_status funlib_tuning_clear(funlib_queue* queue);
+
+/* Compiles one specialisation of a kernel, with the parameters given over its defaults, to an object-state SYCLBIN (SPIR-V inside, where the
  * queue's device takes SPIR-V), for inspection by other compilers. *data is freed by funlib_free. */
 FUNLIB_API funlib_status funlib_gemm_kernel_object(funlib_queue* queue, const char* kernel,
                                                    funlib_dtype dtype, int32_t transpose_a,
-                                                   int32_t transpose_b, void** data, int64_t* size);
+                                                   int32_t transpose_b, const char* parameters,
+                                                   void** data, int64_t* size);
 FUNLIB_API void funlib_free(void* data);
 
 #ifdef __cplusplus

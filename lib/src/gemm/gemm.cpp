@@ -1,30 +1,56 @@
-// Checks, packs and launches C = alpha * op(A) @ op(B) + beta * C.
+// Checks, packs and launches C = act(alpha * op(A) @ op(B) + beta * C + bias).
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <shared_mutex>
+#include <numeric>
 
-#include "gemm/registry.hpp"
-#include "program/program.hpp"
+#include "gemm/dispatch.hpp"
+#include "gemm/weights.hpp"
+#include "gemm_batches.hpp"
 #include "runtime/tensor.hpp"
 
 namespace funlib {
 namespace {
 
-// A matrix as kernels take it.
+constexpr int64_t most_batch_dimensions = Batches::most_dimensions;
+
+// A batch of matrices as kernels take it; the batch is that of the product, with strides of zero where
+// the operand is broadcast.
 struct Operand {
   const void* data;
   int64_t rows, columns;              // of op(X)
   int64_t row_stride, column_stride;  // of op(X), elements
-  bool transposed = false;            // stored as columns x rows
+  int64_t batch_strides[most_batch_dimensions] = {};
+  bool transposed = false;  // stored as columns x rows
   int64_t leading_dimension = 1;
 };
 
-Operand operand_of(const Tensor& tensor, bool transpose) {
-  Operand operand{tensor.data(), tensor.shape[0], tensor.shape[1], tensor.strides[0],
-                  tensor.strides[1]};
+struct BatchShape {
+  int64_t dimensions = 0;
+  int64_t extents[most_batch_dimensions] = {};
+  int64_t count() const {
+    return std::accumulate(extents, extents + dimensions, int64_t(1), std::multiplies<int64_t>());
+  }
+};
+
+// The side of a product that an operand of one dimension stands on, and so its missing extent.
+enum class Side { left, right };
+
+Operand operand_of(const Tensor& tensor, Side side, bool transpose, const BatchShape& batch) {
+  Operand operand{tensor.data(), 1, 1, 0, 0};
+  if (tensor.ndim == 1) {
+    (side == Side::left ? operand.columns : operand.rows) = tensor.shape[0];
+    (side == Side::left ? operand.column_stride : operand.row_stride) = tensor.strides[0];
+    return operand;
+  }
+  const int64_t own = tensor.ndim - 2;
+  operand.rows = tensor.shape[own];
+  operand.columns = tensor.shape[own + 1];
+  operand.row_stride = tensor.strides[own];
+  operand.column_stride = tensor.strides[own + 1];
+  for (int64_t d = 0; d < own; ++d)
+    if (tensor.shape[d] != 1)
+      operand.batch_strides[batch.dimensions - own + d] = tensor.strides[d];
   if (transpose) {
     std::swap(operand.rows, operand.columns);
     std::swap(operand.row_stride, operand.column_stride);
@@ -61,252 +87,537 @@ bool settle(Operand& operand) {
   return false;
 }
 
-// Makes the operand row-major in a workspace.
-Ref<Storage> pack(Operation& operation, Operand& operand, int64_t itemsize) {
-  auto packed = operation.workspace(size_t(operand.rows * operand.columns * itemsize));
-  const int64_t shape[] = {operand.rows, operand.columns};
-  const int64_t to[] = {operand.columns, 1};
-  const int64_t from[] = {operand.row_stride, operand.column_stride};
-  copy_elements(operation, 2, shape, itemsize, packed->data(), to, operand.data, from);
-  operand.data = packed->data();
-  operand.transposed = false;
-  operand.leading_dimension = operand.columns;
-  return packed;
-}
-
-KernelSpec spec_of(const GemmKernel& kernel, const ParameterValues& values, funlib_dtype dtype,
-                   bool transpose_a, bool transpose_b) {
-  KernelSpec spec;
-  spec.source = kernel.source;
-  spec.entry = kernel.name;
-  spec.label = concat(kernel.name, " ", dtype_of(dtype).name, " ", transpose_a ? "t" : "n",
-                      transpose_b ? "t" : "n");
-  spec.define("FUNLIB_T", dtype_of(dtype).device_type);
-  spec.define("FUNLIB_INTEGER", dtype_of(dtype).is_integer);
-  spec.define("FUNLIB_TRANSPOSE_A", transpose_a);
-  spec.define("FUNLIB_TRANSPOSE_B", transpose_b);
-  for (size_t i = 0; i < values.size(); ++i)
-    spec.define(concat("FUNLIB_", kernel.parameters[i].name).c_str(), values[i]);
-  return spec;
-}
-
-// Specialisations in use, found without building their specification again.
-class Launchables {
- public:
-  struct Key {
-    int64_t device;
-    const GemmKernel* kernel;
-    int dtype;
-    bool transpose_a, transpose_b;
-    bool operator<(const Key& other) const {
-      return std::tie(device, kernel, dtype, transpose_a, transpose_b) <
-             std::tie(other.device, other.kernel, other.dtype, other.transpose_a,
-                      other.transpose_b);
+// The layout of the operand row-major, its matrices (each once, broadcast or not) one after the other.
+Operand row_major(const Operand& operand, const BatchShape& batch) {
+  Operand result{nullptr, operand.rows, operand.columns, operand.columns, 1};
+  result.leading_dimension = std::max<int64_t>(operand.columns, 1);
+  int64_t total = operand.rows * operand.columns;
+  for (int64_t d = batch.dimensions - 1; d >= 0; --d)
+    if (operand.batch_strides[d] != 0) {
+      result.batch_strides[d] = total;
+      total *= batch.extents[d];
     }
+  return result;
+}
+
+// Memory for an operand that is laid out by row_major.
+void* workspace_for(Operation& operation, const Operand& operand, const BatchShape& batch,
+                    int64_t itemsize) {
+  int64_t total = operand.rows * operand.columns;
+  for (int64_t d = 0; d < batch.dimensions; ++d)
+    if (operand.batch_strides[d] != 0) total *= batch.extents[d];
+  return operation.workspace(size_t(total * itemsize))->data();
+}
+
+// Copies matrices between two layouts of the same operand.
+void copy_operand(Operation& operation, const Operand& to, const Operand& from,
+                  const BatchShape& batch, int64_t itemsize) {
+  int64_t shape[FUNLIB_MAX_DIMS], to_strides[FUNLIB_MAX_DIMS], from_strides[FUNLIB_MAX_DIMS];
+  int64_t ndim = 0;
+  const auto add = [&](int64_t extent, int64_t to_stride, int64_t from_stride) {
+    shape[ndim] = extent;
+    to_strides[ndim] = to_stride;
+    from_strides[ndim++] = from_stride;
   };
+  for (int64_t d = 0; d < batch.dimensions; ++d)
+    if (from.batch_strides[d] != 0)
+      add(batch.extents[d], to.batch_strides[d], from.batch_strides[d]);
+  add(from.rows, to.row_stride, from.row_stride);
+  add(from.columns, to.column_stride, from.column_stride);
+  copy_elements(operation, ndim, shape, itemsize, const_cast<void*>(to.data), to_strides, from.data,
+                from_strides);
+}
 
-  sycl::kernel get(Device& device, const GemmKernel& kernel, const GemmProblem& problem) {
-    const Key key{device.index(), &kernel, problem.dtype, problem.transpose_a, problem.transpose_b};
-    {
-      std::shared_lock<std::shared_mutex> lock(mutex_);
-      const auto found = kernels_.find(key);
-      if (found != kernels_.end()) return found->second;
+// The batch with as few dimensions as strides allow: those of one matrix dropped, those that follow
+// each other in all operands merged.
+Batches merged(const BatchShape& batch, const Operand& a, const Operand& b, const Operand& c) {
+  Batches result{};
+  result.count = batch.count();
+  for (int64_t d = 0; d < batch.dimensions; ++d) {
+    const int64_t extent = batch.extents[d];
+    if (extent == 1) continue;
+    const int64_t last = result.dimensions - 1;
+    const auto follows = [&](const long long* strides, const Operand& operand) {
+      return strides[last] == operand.batch_strides[d] * extent;
+    };
+    int64_t place = result.dimensions;
+    if (last >= 0 && follows(result.a_strides, a) && follows(result.b_strides, b) &&
+        follows(result.c_strides, c)) {
+      place = last;
+      result.shape[place] *= extent;
+    } else {
+      ++result.dimensions;
+      result.shape[place] = extent;
     }
-    sycl::kernel made =
-        get_kernel(device, spec_of(kernel, kernel.values_for(problem.dtype, device), problem.dtype,
-                                   problem.transpose_a, problem.transpose_b));
-    std::lock_guard<std::shared_mutex> lock(mutex_);
-    return kernels_.emplace(key, std::move(made)).first->second;
+    result.a_strides[place] = a.batch_strides[d];
+    result.b_strides[place] = b.batch_strides[d];
+    result.c_strides[place] = c.batch_strides[d];
+  }
+  return result;
+}
+
+// Rows of matrices that share B and follow each other in A and C are rows of one larger product.
+void fold_into_rows(GemmProblem& problem, Batches& batches, const Operand& a, const Operand& c) {
+  if (batches.dimensions == 0 || a.transposed || problem.bias == Bias::column) return;
+  const int64_t last = batches.dimensions - 1;
+  if (batches.b_strides[last] != 0 ||
+      batches.a_strides[last] != problem.m * a.leading_dimension ||
+      batches.c_strides[last] != problem.m * c.leading_dimension)
+    return;
+  problem.m *= batches.shape[last];
+  batches.count /= batches.shape[last];
+  batches.dimensions = last;
+}
+
+// ---- launch ----------------------------------------------------------------------------------
+
+struct Scalars {
+  double alpha, beta;
+};
+
+// Sets the arguments of a command one after the other; scalars have the type of the sums.
+class Arguments {
+ public:
+  Arguments(sycl::handler& handler, const Dtype& sums) : handler_(handler), sums_(sums) {}
+  template <typename Value>
+  Arguments& add(const Value& value) {
+    handler_.set_arg(position_++, value);
+    return *this;
+  }
+  Arguments& scalar(double value) {
+    if (sums_.is_integer) return add(int32_t(value));
+    return sums_.itemsize == 8 ? add(value) : add(float(value));
   }
 
  private:
-  std::shared_mutex mutex_;
-  std::map<Key, sycl::kernel> kernels_;
+  sycl::handler& handler_;
+  const Dtype& sums_;
+  int position_ = 0;
 };
 
-Launchables& launchables() {
-  static auto* all = new Launchables;
-  return *all;
-}
+// A product with everything settled but its memory.
+struct Arrangement {
+  GemmProblem problem;
+  BatchShape batch;
+  Batches batches;  // as few as possible
+  Operand left, right, output;
+  // What the operands are copied from, output to, where kernels can't take their strides.
+  Operand left_source, right_source, output_target;
+  bool packs_left = false, packs_right = false, in_place = true;
+  std::shared_ptr<const GemmChoice> choice;
 
-size_t tiles(int64_t extent, int64_t tile) { return size_t((extent + tile - 1) / tile); }
+  int64_t workspace_bytes() const {
+    const GemmPlan& plan = choice->plan;
+    int64_t bytes = 0;
+    if (plan.slices > 1)
+      bytes += plan.slices * problem.m * problem.n * problem.batches * problem.sums().itemsize;
+    if (plan.partial_elements > 0)
+      bytes += groups_at_once() * plan.partial_elements * problem.sums().itemsize;
+    return bytes;
+  }
+  // Work-groups with sums in the workspace run in as many launches as keep it bounded.
+  int64_t groups_at_once() const {
+    constexpr int64_t most_bytes = int64_t(64) << 20;
+    const GemmPlan& plan = choice->plan;
+    const int64_t groups = plan.groups(problem);
+    if (plan.partial_elements == 0) return groups;
+    return std::clamp<int64_t>(most_bytes / (plan.partial_elements * problem.sums().itemsize), 1,
+                               groups);
+  }
+};
 
-template <typename T>
-void launch_plan(Operation& operation, const GemmKernel& kernel, const GemmPlan& plan,
-                 const GemmProblem& problem, double alpha, const Operand& a, const Operand& b,
-                 double beta, void* c, int64_t ldc) {
-  const sycl::kernel code = launchables().get(operation.device(), kernel, problem);
-  const size_t groups =
-      tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) * size_t(plan.slices);
+void launch_product(Operation& operation, const Arrangement& product, const GemmProblem& problem,
+                    const Scalars& scalars, const Operand& c, const void* bias,
+                    const Batches& batches) {
+  const GemmChoice& choice = *product.choice;
+  const GemmPlan& plan = choice.plan;
+  const sycl::kernel code = gemm_code(operation.device(), choice, problem);
+  const int64_t groups = plan.groups(problem), at_once = product.groups_at_once();
+  Ref<Storage> partials;
+  if (plan.partial_elements > 0)
+    partials = operation.workspace(
+        size_t(at_once * plan.partial_elements * problem.sums().itemsize));
+  const void* const partial = partials ? partials->data() : nullptr;
   const size_t rows = size_t(plan.group_rows), columns = size_t(plan.group_columns);
-  operation.add([=](sycl::handler& handler) {
-    handler.set_args(problem.m, problem.n, problem.k, T(alpha), static_cast<const T*>(a.data),
-                     a.leading_dimension, static_cast<const T*>(b.data), b.leading_dimension,
-                     T(beta), static_cast<T*>(c), ldc);
-    int position = 11;
-    for (const int64_t argument : plan.arguments) handler.set_arg(position++, argument);
-    handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
-  });
+  for (int64_t first = 0; first < groups; first += at_once) {
+    const size_t count = size_t(std::min(at_once, groups - first));
+    operation.add([=, &product, &plan](sycl::handler& handler) {
+      const Operand &a = product.left, &b = product.right;
+      Arguments arguments(handler, problem.sums());
+      arguments.add(problem.m).add(problem.n).add(problem.k).scalar(scalars.alpha);
+      arguments.add(a.data).add(a.leading_dimension).add(b.data).add(b.leading_dimension);
+      arguments.scalar(scalars.beta).add(c.data).add(c.leading_dimension);
+      arguments.add(bias).add(batches);
+      for (const int64_t argument : plan.arguments) arguments.add(argument);
+      if (plan.takes_partials) arguments.add(first).add(partial);
+      handler.parallel_for(sycl::nd_range<2>({rows, count * columns}, {rows, columns}), code);
+    });
+  }
 }
 
-// C = alpha * (the sum of the slices' products) + beta * C.
-template <typename T>
-void sum_slices(Operation& operation, const GemmProblem& problem, int64_t slices,
-                const void* partial, double alpha, double beta, void* c, int64_t ldc) {
+sycl::kernel sum_kernel(Device& device, const GemmProblem& problem) {
   KernelSpec spec;
   spec.source = "gemm_sum_slices.cpp";
   spec.entry = "gemm_sum_slices";
   spec.label = concat(spec.entry, " ", dtype_of(problem.dtype).name);
   spec.define("FUNLIB_T", dtype_of(problem.dtype).device_type);
-  spec.define("FUNLIB_INTEGER", dtype_of(problem.dtype).is_integer);
-  const sycl::kernel code = get_kernel(operation.device(), spec);
+  spec.define("FUNLIB_OUT", dtype_of(problem.out_dtype).device_type);
+  spec.define("FUNLIB_BIAS", int(problem.bias));
+  spec.define("FUNLIB_ACTIVATION", int(problem.activation));
+  return get_kernel(device, spec);
+}
+
+void launch(Operation& operation, const Arrangement& product, const Scalars& scalars,
+            const void* bias) {
+  const GemmProblem& problem = product.problem;
+  const int64_t slices = product.choice->plan.slices;
+  const Operand& c = product.output;
+  if (slices == 1)
+    return launch_product(operation, product, problem, scalars, c, bias, product.batches);
+  // The bare sums of the slices first, the epilogue when they are added up.
+  GemmProblem part = problem;
+  part.out_dtype = dtype_of(problem.dtype).sums;
+  part.bias = Bias::none;
+  part.activation = FUNLIB_ACTIVATION_NONE;
+  Batches parts = product.batches;
+  int64_t stride = slices * problem.m * problem.n;
+  for (int64_t d = parts.dimensions - 1; d >= 0; --d) {
+    parts.c_strides[d] = stride;
+    stride *= parts.shape[d];
+  }
+  const auto sums = operation.workspace(size_t(stride * problem.sums().itemsize));
+  Operand partial{};
+  partial.data = sums->data();
+  partial.leading_dimension = problem.n;
+  launch_product(operation, product, part, {1, 0}, partial, nullptr, parts);
+  const sycl::kernel code = sum_kernel(operation.device(), problem);
   constexpr size_t group = 256;
-  const size_t groups = tiles(problem.m * problem.n, group);
-  operation.add([=](sycl::handler& handler) {
-    handler.set_args(problem.m, problem.n, slices, T(alpha), static_cast<const T*>(partial),
-                     T(beta), static_cast<T*>(c), ldc);
+  const size_t groups = size_t(tiles(problem.m * problem.n * problem.batches, group));
+  operation.add([=, &product](sycl::handler& handler) {
+    Arguments arguments(handler, problem.sums());
+    arguments.add(problem.m).add(problem.n).add(slices).scalar(scalars.alpha);
+    arguments.add(partial.data).scalar(scalars.beta).add(c.data).add(c.leading_dimension);
+    arguments.add(bias).add(product.batches);
     handler.parallel_for(sycl::nd_range<1>(groups * group, group), code);
   });
 }
 
-template <typename T>
-void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& problem,
-            double alpha, const Operand& a, const Operand& b, double beta, void* c, int64_t ldc) {
-  const ParameterValues values = kernel.values_for(problem.dtype, operation.device());
-  const GemmPlan plan = kernel.plan(values, problem, operation.device().info());
-  if (plan.slices == 1)
-    return launch_plan<T>(operation, kernel, plan, problem, alpha, a, b, beta, c, ldc);
-  const auto partial = operation.workspace(size_t(plan.slices * problem.m * problem.n) * sizeof(T));
-  launch_plan<T>(operation, kernel, plan, problem, 1, a, b, 0, partial->data(), problem.n);
-  sum_slices<T>(operation, problem, plan.slices, partial->data(), alpha, beta, c, ldc);
-}
+// ---- checks ----------------------------------------------------------------------------------
 
-void launch(Operation& operation, const GemmKernel& kernel, const GemmProblem& problem,
-            double alpha, const Operand& a, const Operand& b, double beta, void* c, int64_t ldc) {
-  switch (problem.dtype) {
-    case FUNLIB_FLOAT32:
-      return launch<float>(operation, kernel, problem, alpha, a, b, beta, c, ldc);
-    case FUNLIB_FLOAT64:
-      return launch<double>(operation, kernel, problem, alpha, a, b, beta, c, ldc);
-    case FUNLIB_INT32:
-      return launch<int32_t>(operation, kernel, problem, alpha, a, b, beta, c, ldc);
-  }
+funlib_gemm_options default_options() {
+  funlib_gemm_options options{};
+  options.alpha = 1;
+  options.out_dtype = -1;
+  return options;
 }
-
-funlib_gemm_options default_options() { return {1.0, 0.0, 0, 0, nullptr, nullptr}; }
 
 void check_scalar(const char* name, double value, const Dtype& type) {
   if (!type.is_integer) return;
   if (value != std::trunc(value) || value < double(INT32_MIN) || value > double(INT32_MAX))
-    invalid(name, " is ", value, ", but ", type.name, " takes whole numbers of its range only");
+    invalid(name, " is ", value, ", but ", type.name, " takes whole numbers of the int32 range only");
 }
 
-void check_matrix(const Tensor& tensor, const char* name) {
-  if (tensor.ndim != 2)
-    invalid(name, " has shape ", tensor.shape_text(), "; a matrix of two dimensions is needed");
+funlib_dtype output_dtype(const Dtype& type, funlib_dtype dtype, int32_t wanted) {
+  const funlib_dtype natural = type.is_integer ? FUNLIB_INT32 : dtype;
+  if (wanted < 0) return natural;
+  const Dtype& out = dtype_of(funlib_dtype(wanted));
+  // What is summed alike can be stored as any type that is summed alike, except that int8 would wrap.
+  if (funlib_dtype(wanted) != natural && (type.is_integer || out.sums != type.sums))
+    fail(FUNLIB_ERROR_TYPE, "a product of ", type.name, " can't be stored as ", out.name,
+         type.is_integer ? "; int32 is possible"
+         : type.needs_fp64 ? "; float64 is possible"
+                           : "; float32, float16 and bfloat16 are possible");
+  return funlib_dtype(wanted);
 }
 
-// Shapes and types; returns the problem of op(A), op(B).
-GemmProblem check(const Tensor& a, const Tensor& b, const funlib_gemm_options& options) {
-  check_matrix(a, "A");
-  check_matrix(b, "B");
-  if (a.dtype != b.dtype)
-    fail(FUNLIB_ERROR_TYPE, "A is ", a.type().name, " but B is ", b.type().name,
+// The operands of a call.
+struct Call {
+  const Tensor& a;
+  const Tensor* b;  // null: packed weights
+  const funlib_gemm_options& options;
+  int64_t m, n, k;
+  bool has_rows, has_columns;  // dimensions that C has
+  BatchShape batch;
+  funlib_dtype out_dtype;
+
+  // The shape of C; returns the number of dimensions.
+  int64_t shape(int64_t* extents) const {
+    int64_t ndim = batch.dimensions;
+    std::copy_n(batch.extents, ndim, extents);
+    if (has_rows) extents[ndim++] = m;
+    if (has_columns) extents[ndim++] = n;
+    return ndim;
+  }
+};
+
+void broadcast(const Tensor& a, const Tensor& b, BatchShape& batch) {
+  const int64_t left = std::max<int64_t>(a.ndim - 2, 0), right = std::max<int64_t>(b.ndim - 2, 0);
+  batch.dimensions = std::max(left, right);
+  for (int64_t d = 0; d < batch.dimensions; ++d) {
+    const int64_t i = d - (batch.dimensions - left), j = d - (batch.dimensions - right);
+    const int64_t x = i >= 0 ? a.shape[i] : 1, y = j >= 0 ? b.shape[j] : 1;
+    if (x != y && x != 1 && y != 1)
+      invalid("A has shape ", a.shape_text(), " and B has shape ", b.shape_text(),
+              "; dimensions before the last two must be equal or 1");
+    batch.extents[d] = x == 1 ? y : x;
+  }
+}
+
+Call check(const Tensor& a, const Tensor* b, const funlib_gemm_options& options) {
+  const Weights* weights = options.weights;
+  if ((b == nullptr) == (weights == nullptr))
+    invalid(b == nullptr ? "B is NULL and there are no packed weights"
+                         : "there are both B and packed weights; B must be NULL then");
+  if (weights != nullptr && options.transpose_b != 0)
+    invalid("transpose_b is set, but packed weights are op(B) already");
+  const Tensor& right = b != nullptr ? *b : *weights->tensor;
+  if (a.ndim == 0) invalid("A has shape ", a.shape_text(), "; at least one dimension is needed");
+  if (right.ndim == 0)
+    invalid("B has shape ", right.shape_text(), "; at least one dimension is needed");
+  if (a.dtype != right.dtype)
+    fail(FUNLIB_ERROR_TYPE, "A is ", a.type().name, " but B is ", right.type().name,
          "; convert one of them");
-  const Operand left = operand_of(a, options.transpose_a != 0);
-  const Operand right = operand_of(b, options.transpose_b != 0);
-  if (left.columns != right.rows)
+  if (options.transpose_a != 0 && a.ndim == 1)
+    invalid("transpose_a is set, but A has shape ", a.shape_text());
+  if (b != nullptr && options.transpose_b != 0 && b->ndim == 1)
+    invalid("transpose_b is set, but B has shape ", b->shape_text());
+  Call call{a, b, options, 0, 0, 0, a.ndim > 1, true, {}, {}};
+  if (b != nullptr) {
+    call.has_columns = b->ndim > 1;
+    broadcast(a, *b, call.batch);
+  } else {
+    call.batch.dimensions = std::max<int64_t>(a.ndim - 2, 0);
+    std::copy_n(a.shape, call.batch.dimensions, call.batch.extents);
+  }
+  const Operand left = operand_of(a, Side::left, options.transpose_a != 0, call.batch);
+  Operand other{};
+  if (b != nullptr) {
+    other = operand_of(*b, Side::right, options.transpose_b != 0, call.batch);
+  } else {
+    other.rows = weights->k;
+    other.columns = weights->n;
+  }
+  if (left.columns != other.rows) {
+    const std::string origin =
+        b != nullptr ? concat("B has shape ", b->shape_text()) : std::string("packed weights");
     invalid("op(A) is ", left.rows, "x", left.columns, " (A has shape ", a.shape_text(),
-            ") and op(B) is ", right.rows, "x", right.columns, " (B has shape ", b.shape_text(),
+            ") and op(B) is ", other.rows, "x", other.columns, " (", origin,
             "); the columns of op(A) must equal the rows of op(B)");
+  }
+  call.m = left.rows;
+  call.n = other.columns;
+  call.k = left.columns;
   check_scalar("alpha", options.alpha, a.type());
   check_scalar("beta", options.beta, a.type());
-  return {left.rows, right.columns, left.columns, a.dtype, false, false};
+  call.out_dtype = output_dtype(a.type(), a.dtype, options.out_dtype);
+  if (options.activation < FUNLIB_ACTIVATION_NONE || options.activation > FUNLIB_ACTIVATION_SILU)
+    invalid("unknown activation number ", options.activation);
+  if (a.type().is_integer && options.activation > FUNLIB_ACTIVATION_RELU)
+    fail(FUNLIB_ERROR_TYPE, "integers have no activation but relu; A is ", a.type().name);
+  if (const Tensor* bias = options.bias) {
+    if (bias->dtype != call.out_dtype)
+      fail(FUNLIB_ERROR_TYPE, "bias is ", bias->type().name, " but the result is ",
+           dtype_of(call.out_dtype).name);
+    if (bias->ndim != 1 || bias->shape[0] != call.n)
+      invalid("bias has shape ", bias->shape_text(), "; one element for each of the ", call.n,
+              " columns is needed");
+  }
+  return call;
 }
 
-void check_output(const Tensor& c, const Tensor& a, const Tensor& b, const GemmProblem& problem) {
-  check_matrix(c, "out");
-  if (c.dtype != a.dtype)
-    fail(FUNLIB_ERROR_TYPE, "out is ", c.type().name, " but A and B are ", a.type().name);
-  if (c.shape[0] != problem.m || c.shape[1] != problem.n)
-    invalid("out has shape ", c.shape_text(), " but the product is ", problem.m, "x", problem.n);
+void check_output(const Tensor& c, const Call& call) {
+  if (c.dtype != call.out_dtype)
+    fail(FUNLIB_ERROR_TYPE, "out is ", c.type().name, " but the result is ",
+         dtype_of(call.out_dtype).name);
+  int64_t shape[FUNLIB_MAX_DIMS];
+  const int64_t ndim = call.shape(shape);
+  if (c.ndim != ndim || !std::equal(shape, shape + ndim, c.shape)) {
+    std::string text;
+    for (int64_t d = 0; d < ndim; ++d) text += concat(d == 0 ? "" : "x", shape[d]);
+    invalid("out has shape ", c.shape_text(), " but the product is ", ndim == 0 ? "a scalar" : text);
+  }
   check_writable(c, "out");
-  if (may_overlap(c, a)) invalid("out overlaps A; give it memory of its own");
-  if (may_overlap(c, b)) invalid("out overlaps B; give it memory of its own");
+  if (may_overlap(c, call.a)) invalid("out overlaps A; give it memory of its own");
+  if (call.b != nullptr && may_overlap(c, *call.b))
+    invalid("out overlaps B; give it memory of its own");
+  if (call.options.bias != nullptr && may_overlap(c, *call.options.bias))
+    invalid("out overlaps bias; give it memory of its own");
 }
 
-const GemmKernel& choose(const funlib_gemm_options& options, const GemmProblem& problem,
-                         const Device& device) {
-  if (options.kernel == nullptr) return select_gemm_kernel(problem, device);
-  const GemmKernel& kernel = gemm_kernel(options.kernel);
-  const std::string objection = kernel.objection(problem, device);
-  if (!objection.empty()) fail(FUNLIB_ERROR_UNSUPPORTED, objection);
-  return kernel;
+// C as an operand; `c` null stands for one in C order.
+Operand output_of(const Call& call, const Tensor* c) {
+  int64_t shape[FUNLIB_MAX_DIMS], own[FUNLIB_MAX_DIMS];
+  const int64_t ndim = call.shape(shape);
+  const int64_t* strides = own;
+  if (c != nullptr)
+    strides = c->strides;
+  else
+    contiguous_strides(ndim, shape, own);
+  Operand output{c != nullptr ? c->data() : nullptr, call.m, call.n, 0, 0};
+  std::copy_n(strides, call.batch.dimensions, output.batch_strides);
+  int64_t d = call.batch.dimensions;
+  if (call.has_rows) output.row_stride = strides[d++];
+  if (call.has_columns) output.column_stride = strides[d];
+  return output;
 }
 
-Ref<Event> multiply(Tensor& a, Tensor& b, const funlib_gemm_options& options, Ref<Tensor>& c) {
-  const auto queue = options.queue != nullptr ? Ref<Queue>::share(options.queue) : a.queue;
-  GemmProblem problem = check(a, b, options);
-  const GemmKernel& kernel = choose(options, problem, queue->device);
-  double alpha = options.alpha;
-  const double beta = options.beta;
-  if (c) {
-    check_output(*c, a, b, problem);
+// ---- the product as kernels take it ----------------------------------------------------------
+
+Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
+  const auto& options = call.options;
+  const Weights* weights = options.weights;
+  Arrangement product;
+  product.batch = call.batch;
+  GemmProblem& problem = product.problem;
+  problem = {call.m, call.n, call.k, call.batch.count(), call.a.dtype, call.out_dtype};
+  problem.activation = funlib_activation(options.activation);
+  if (options.bias != nullptr) problem.bias = Bias::row;
+  if (weights != nullptr) problem.panel_width = weights->panel_width;
+  if (options.alpha == 0) problem.k = 0;
+  Operand left = operand_of(call.a, Side::left, options.transpose_a != 0, call.batch);
+  Operand right{};
+  if (problem.panel_width != 0) {
+    right.data = weights->tensor->data();
   } else {
-    if (beta != 0) invalid("beta is ", beta, ", which needs an out to be scaled by it");
-    const int64_t shape[] = {problem.m, problem.n};
-    c = create_tensor(queue, problem.dtype, 2, shape);
+    const Tensor& b = weights != nullptr ? *weights->tensor : *call.b;
+    right = operand_of(b, Side::right, options.transpose_b != 0, call.batch);
   }
-  Label label{kernel.name, a.type().name, {problem.m, problem.k, problem.n}, 3};
-  Operation operation(queue, label);
-  const bool reads_inputs = problem.k > 0 && alpha != 0;
-  operation.reads(a, "A");
-  operation.reads(b, "B");
-  operation.writes(*c, "out");
-  if (problem.m == 0 || problem.n == 0) return operation.finish();
-  if (!reads_inputs) {
-    alpha = 0;
-    problem.k = 0;
+  Operand output = output_of(call, c);
+  GemmWish wish;
+  if (options.kernel != nullptr) wish.kernel = options.kernel;
+  if (options.parameters != nullptr) wish.parameters = options.parameters;
+
+  // C^T = op(B)^T @ op(A)^T is done instead where C is stored by columns, or where C is so narrow that
+  // most of every tile would lie outside: if the kernel takes that.
+  constexpr int64_t narrow = 4;
+  const bool is_narrow = wish.kernel.empty() && call.n <= narrow && call.m > narrow;
+  Operand settled = output, flipped = transposed(output);
+  const bool by_rows = settle(settled) && !settled.transposed;
+  const bool by_columns = settle(flipped) && !flipped.transposed;
+  bool mirrored = problem.panel_width == 0 && (is_narrow || (!by_rows && by_columns));
+  if (mirrored && !wish.kernel.empty()) {
+    GemmProblem other = problem;
+    std::swap(other.m, other.n);
+    const GemmKernel& kernel = gemm_kernel(wish.kernel);
+    const auto values = kernel.parse(wish.parameters, kernel.values_for(problem.dtype, device));
+    mirrored = kernel.objection(other, values, device).empty();
+  }
+  if (mirrored) {
+    std::swap(problem.m, problem.n);
+    std::swap(left, right);
+    left = transposed(left);
+    right = transposed(right);
+    output = transposed(output);
+    if (problem.bias == Bias::row) problem.bias = Bias::column;
+  }
+  product.in_place = mirrored ? by_columns : by_rows;
+  if (product.in_place) {
+    settle(output);
+  } else {
+    product.output_target = output;
+    output = row_major(output, call.batch);
   }
 
-  Operand left = operand_of(a, options.transpose_a != 0);
-  Operand right = operand_of(b, options.transpose_b != 0);
-  Operand output = operand_of(*c, false);
-  // A C that is stored by columns is the row-major C^T = op(B)^T @ op(A)^T, if the kernel takes that.
-  bool in_place = settle(output);
-  if (in_place && output.transposed) {
-    GemmProblem mirrored = problem;
-    std::swap(mirrored.m, mirrored.n);
-    in_place = kernel.objection(mirrored, operation.device()).empty();
-    if (in_place) {
-      const Operand previous = left;
-      left = transposed(right);
-      right = transposed(previous);
-      problem = mirrored;
-    }
+  product.left_source = left;
+  product.right_source = right;
+  const bool reads = problem.k > 0;
+  if (reads && !settle(left)) {
+    product.packs_left = true;
+    left = row_major(left, call.batch);
   }
-  const int64_t itemsize = a.type().itemsize;
-  if (reads_inputs) {
-    if (!settle(left)) pack(operation, left, itemsize);
-    if (!settle(right)) pack(operation, right, itemsize);
+  if (reads && problem.panel_width == 0 && !settle(right)) {
+    product.packs_right = true;
+    right = row_major(right, call.batch);
   }
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
+  product.batches = merged(call.batch, left, right, output);
+  fold_into_rows(problem, product.batches, left, output);
+  problem.batches = product.batches.count;
+  product.left = left;
+  product.right = right;
+  product.output = output;
+  product.choice = choose_gemm(problem, wish, device);
+  return product;
+}
 
-  if (in_place) {
-    launch(operation, kernel, problem, alpha, left, right, beta, c->data(),
-           output.leading_dimension);
+Ref<Event> multiply(Tensor& a, Tensor* b, const funlib_gemm_options& options, Ref<Tensor>& c) {
+  const auto queue = options.queue != nullptr ? Ref<Queue>::share(options.queue) : a.queue;
+  const Call call = check(a, b, options);
+  if (c) {
+    check_output(*c, call);
+  } else if (options.beta != 0) {
+    invalid("beta is ", options.beta, ", which needs an out to be scaled by it");
+  }
+  Arrangement product = arrange(call, c.get(), queue->device);
+  if (!c) {
+    int64_t shape[FUNLIB_MAX_DIMS];
+    const int64_t ndim = call.shape(shape);
+    c = create_tensor(queue, call.out_dtype, ndim, shape);
+    (product.in_place ? product.output : product.output_target).data = c->data();
+  }
+  Operation operation(
+      queue, {product.choice->kernel->name, a.type().name, {call.m, call.k, call.n}, 3});
+  operation.reads(a, "A");
+  operation.reads(b != nullptr ? *b : *options.weights->tensor, b != nullptr ? "B" : "weights");
+  if (options.bias != nullptr) operation.reads(*options.bias, "bias");
+  operation.writes(*c, "out");
+  if (c->size == 0) return operation.finish();
+
+  const int64_t itemsize = a.type().itemsize;
+  const auto pack = [&](Operand& operand, const Operand& source) {
+    operand.data = workspace_for(operation, operand, call.batch, itemsize);
+    copy_operand(operation, operand, source, call.batch, itemsize);
+  };
+  if (product.packs_left) pack(product.left, product.left_source);
+  if (product.packs_right) pack(product.right, product.right_source);
+  const void* bias = nullptr;
+  if (options.bias != nullptr) {
+    bias = options.bias->data();
+    if (call.n > 1 && options.bias->strides[0] != 1) {
+      const auto row = operation.workspace(size_t(options.bias->nbytes()));
+      const int64_t unit = 1;
+      copy_elements(operation, 1, options.bias->shape, options.bias->type().itemsize, row->data(),
+                    &unit, bias, options.bias->strides);
+      bias = row->data();
+    }
+  }
+  const Scalars scalars{options.alpha, options.beta};
+  if (product.in_place) {
+    launch(operation, product, scalars, bias);
     return operation.finish();
   }
   // C is not as the kernel writes it: compute into a row-major workspace, copy in and out.
-  const auto rows = operation.workspace(size_t(c->nbytes()));
-  int64_t strides[FUNLIB_MAX_DIMS];
-  contiguous_strides(2, c->shape, strides);
-  if (beta != 0)
-    copy_elements(operation, 2, c->shape, itemsize, rows->data(), strides, c->data(), c->strides);
-  launch(operation, kernel, problem, alpha, left, right, beta, rows->data(), c->shape[1]);
-  copy_elements(operation, 2, c->shape, itemsize, c->data(), c->strides, rows->data(), strides);
+  const int64_t out_itemsize = c->type().itemsize;
+  product.output.data = workspace_for(operation, product.output, call.batch, out_itemsize);
+  if (scalars.beta != 0)
+    copy_operand(operation, product.output, product.output_target, call.batch, out_itemsize);
+  launch(operation, product, scalars, bias);
+  copy_operand(operation, product.output_target, product.output, call.batch, out_itemsize);
   return operation.finish();
+}
+
+funlib_gemm_choice explain(const Tensor& a, const Tensor* b, const funlib_gemm_options& options) {
+  const Queue& queue = options.queue != nullptr ? *options.queue : *a.queue;
+  const Arrangement product = arrange(check(a, b, options), nullptr, queue.device);
+  const GemmChoice& choice = *product.choice;
+  thread_local std::string parameters, reason;
+  parameters = choice.kernel->text_of(choice.values);
+  reason = choice.reason;
+  const GemmPlan& plan = choice.plan;
+  return {choice.kernel->name,
+          parameters.c_str(),
+          choice.source,
+          reason.c_str(),
+          plan.group_rows,
+          plan.group_columns,
+          plan.tile_rows,
+          plan.tile_columns,
+          plan.groups(product.problem),
+          plan.slices,
+          product.workspace_bytes(),
+          product.packs_left,
+          product.packs_right};
 }
 
 // The registry as the C interface shows it.
@@ -319,10 +630,11 @@ const std::vector<funlib_kernel_info>& kernel_infos() {
         parameters->push_back({parameter.name, parameter.value, int64_t(parameter.legal.size()),
                                parameter.legal.data()});
       const GemmPlan plan =
-          kernel.plan(kernel.defaults(), {1, 1, 1, FUNLIB_FLOAT32, false, false}, {});
-      rows->push_back({kernel.name, kernel.idea, kernel.source, int64_t(kernel.dtypes.size()),
-                       kernel.dtypes.data(), int64_t(parameters->size()), parameters->data(),
-                       plan.group_rows, plan.group_columns, plan.tile_rows, plan.tile_columns});
+          kernel.plan(kernel.defaults(), {1, 1, 1, 1, FUNLIB_FLOAT32, FUNLIB_FLOAT32}, {});
+      rows->push_back({kernel.name, kernel.idea, kernel.source, kernel.device_type,
+                       int64_t(kernel.dtypes.size()), kernel.dtypes.data(),
+                       int64_t(parameters->size()), parameters->data(), plan.group_rows,
+                       plan.group_columns, plan.tile_rows, plan.tile_columns});
     }
     return rows;
   }();
@@ -344,12 +656,20 @@ funlib_status funlib_gemm(funlib_tensor* a, funlib_tensor* b, const funlib_gemm_
                           funlib_tensor** c, funlib_event** event) {
   return guarded([&] {
     auto& left = required(a, "A");
-    auto& right = required(b, "B");
     auto& output = required(c, "c");
     auto result = Ref<Tensor>::share(output);
-    auto done = multiply(left, right, options != nullptr ? *options : default_options(), result);
+    auto done = multiply(left, b, options != nullptr ? *options : default_options(), result);
     if (output == nullptr) output = result.detach();
     if (event != nullptr) *event = done.detach();
+  });
+}
+
+funlib_status funlib_gemm_explain(funlib_tensor* a, funlib_tensor* b,
+                                  const funlib_gemm_options* options, funlib_gemm_choice* choice) {
+  return guarded([&] {
+    const auto& left = required(a, "A");
+    auto& target = required(choice, "choice");
+    target = explain(left, b, options != nullptr ? *options : default_options());
   });
 }
 
@@ -367,30 +687,21 @@ funlib_status funlib_gemm_kernel_get_info(int64_t index, funlib_kernel_info* inf
   });
 }
 
-funlib_status funlib_gemm_select(funlib_tensor* a, funlib_tensor* b,
-                                 const funlib_gemm_options* options, const char** kernel) {
-  return guarded([&] {
-    const auto& left = required(a, "A");
-    const auto& right = required(b, "B");
-    auto& target = required(kernel, "kernel");
-    const auto chosen = options != nullptr ? *options : default_options();
-    const auto& queue = chosen.queue != nullptr ? *chosen.queue : *left.queue;
-    target = choose(chosen, check(left, right, chosen), queue.device).name;
-  });
-}
-
 funlib_status funlib_gemm_kernel_object(funlib_queue* queue, const char* kernel, funlib_dtype dtype,
-                                        int32_t transpose_a, int32_t transpose_b, void** data,
-                                        int64_t* size) {
+                                        int32_t transpose_a, int32_t transpose_b,
+                                        const char* parameters, void** data, int64_t* size) {
   return guarded([&] {
     auto& owner = required(queue, "queue");
     const GemmKernel& row = gemm_kernel(&required(kernel, "kernel"));
     auto& target = required(data, "data");
     auto& target_size = required(size, "size");
-    dtype_of(dtype);
+    const Dtype& type = dtype_of(dtype);
+    GemmProblem problem{1, 1, 1, 1, dtype, output_dtype(type, dtype, -1)};
+    problem.transpose_a = transpose_a != 0;
+    problem.transpose_b = transpose_b != 0;
+    const auto values = row.parse(parameters != nullptr ? parameters : "", row.defaults());
     enter_runtime();
-    const std::string image = compile_object(
-        owner.device, spec_of(row, row.defaults(), dtype, transpose_a != 0, transpose_b != 0));
+    const std::string image = compile_object(owner.device, gemm_spec(row, values, problem));
     void* copy = std::malloc(image.size());
     if (copy == nullptr) throw std::bad_alloc();
     std::memcpy(copy, image.data(), image.size());

@@ -1,15 +1,16 @@
 #include "gemm/registry.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <sstream>
 
 namespace funlib {
 namespace {
 
-const std::vector<funlib_dtype> every_dtype{FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNLIB_INT32};
+const std::vector<funlib_dtype> every_dtype{FUNLIB_FLOAT32, FUNLIB_FLOAT64,  FUNLIB_INT32,
+                                            FUNLIB_FLOAT16, FUNLIB_BFLOAT16, FUNLIB_INT8};
 
 const KernelParameter edge{"EDGE", 16, {8, 16, 32}};
-
-int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // EDGE x EDGE work-items with Block x Block outputs each, and LocalTiles tiles of EDGE x EDGE elements
 // in local memory.
@@ -34,7 +35,7 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
   constexpr int64_t most_outputs = 128;  // no device keeps more in the registers of a work-item
   const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
   const int64_t lanes = p[5];
-  const int64_t vector = 16 / dtype_of(problem.dtype).itemsize;
+  const int64_t vector = 16 / problem.sums().itemsize;
   GemmPlan plan{tile_m / block_m, tile_n / block_n, tile_m, tile_n,
                 tile_k * (tile_m + tile_n + 2 * vector)};
   if (tile_m % block_m != 0 || tile_n % block_n != 0 || block_m % vector != 0 ||
@@ -51,12 +52,12 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
 
 // Elements of 8 bytes take two registers each. A GPU's smallest sub-groups have the most registers a
 // work-item.
-ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info& info) {
+ParameterValues register_blocked_fit(const Dtype& sums, const funlib_device_info& info) {
   int64_t lanes = 0;
   if (info.type == std::string("gpu"))
     for (const int64_t size : {8, 16, 32})
       if (lanes == 0 && has_sub_groups_of(size, info)) lanes = size;
-  return type.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4, lanes}
+  return sums.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4, lanes}
                            : ParameterValues{128, 128, 8, 8, 8, lanes};
 }
 
@@ -90,12 +91,13 @@ GemmPlan split_k_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t edge = p[0], tile = 2 * edge;
   const int64_t groups = groups_per_unit * std::max<int64_t>(info.compute_units, 1);
   const int64_t output_tiles =
-      std::max<int64_t>(tiles(problem.m, tile) * tiles(problem.n, tile), 1);
+      std::max<int64_t>(tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches, 1);
   const int64_t thinnest = std::max<int64_t>(problem.k / p[1], 1);
   const int64_t most = std::clamp<int64_t>(groups / output_tiles, 1, thinnest);
   const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, most), edge), 1) * edge;
-  GemmPlan plan{edge, edge, tile, tile, 4 * edge * edge, {depth}};
+  GemmPlan plan{edge, edge, tile, tile, 4 * edge * edge};
   plan.slices = std::max<int64_t>(tiles(problem.k, depth), 1);
+  plan.arguments = {depth, plan.slices};
   return plan;
 }
 
@@ -107,10 +109,10 @@ struct VectorParameters {
 
 // Registers of 64 bytes come in 32, shorter ones in 16: 14 x 2 or 6 x 2 accumulators leave room for
 // two vectors of B and an element of A. The block of A fills a good part of the L2 cache.
-ParameterValues vector_fit(const Dtype& type, const funlib_device_info& info) {
+ParameterValues vector_fit(const Dtype& sums, const funlib_device_info& info) {
   const bool wide = info.vector_bytes >= 64;
-  const int64_t lanes = std::max<int64_t>(info.vector_bytes / type.itemsize, 2);
-  const int64_t mc = (wide ? 112 : 144) * 4 / type.itemsize / (wide ? 14 : 6) * (wide ? 14 : 6);
+  const int64_t lanes = std::max<int64_t>(info.vector_bytes / sums.itemsize, 2);
+  const int64_t mc = (wide ? 112 : 144) * 4 / sums.itemsize / (wide ? 14 : 6) * (wide ? 14 : 6);
   return {lanes, wide ? 14 : 6, 2, mc, 256};
 }
 
@@ -126,13 +128,18 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t column_tiles = std::max<int64_t>(tiles(problem.n, kernel.nr), 1);
   const int64_t most_rows = kernel.mc / kernel.mr;
   const int64_t fewest = tiles(row_tiles, most_rows);
-  GemmPlan plan{1, 1, kernel.mr, kernel.nr,
-                kernel.mc * kernel.kc + kernel.kc * kernel.nr + kernel.mr * kernel.nr};
+  GemmPlan plan{1, 1, kernel.mr, kernel.nr, kernel.mc * kernel.kc + kernel.kc * kernel.nr};
+  if (problem.panel_width != 0 && problem.panel_width != kernel.nr)
+    plan.objection = concat("reads panels of ", kernel.nr, " columns, not ", problem.panel_width);
   double best = 0;
   for (int64_t down = fewest; down <= std::min(row_tiles, fewest + 4 * threads); ++down) {
-    for (int64_t across = 1; across <= std::min(column_tiles, 4 * threads); ++across) {
-      const int64_t rows = tiles(row_tiles, down), columns = tiles(column_tiles, across);
-      const int64_t blocks = tiles(row_tiles, rows) * tiles(column_tiles, columns);
+    const int64_t rows = tiles(row_tiles, down);
+    // Only numbers of blocks that the threads share evenly, up to four rounds.
+    for (int64_t rounds = 1; rounds <= 4; ++rounds) {
+      const int64_t wanted = tiles(rounds * threads, tiles(row_tiles, rows) * problem.batches);
+      const int64_t columns = tiles(column_tiles, std::min(column_tiles, wanted));
+      const int64_t blocks =
+          tiles(row_tiles, rows) * tiles(column_tiles, columns) * problem.batches;
       constexpr double pack_a = 2.0, pack_b = 0.5, start = 4096;
       const double cost = double(rows * kernel.mr * columns * kernel.nr) / double(kernel.lanes) +
                           pack_a * double(rows * kernel.mr) + pack_b * double(columns * kernel.nr);
@@ -145,11 +152,16 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
     }
   }
   plan.arguments = {plan.tile_rows, plan.tile_columns};
+  plan.takes_partials = true;
+  if (dtype_of(problem.out_dtype).itemsize < problem.sums().itemsize && problem.k > kernel.kc)
+    plan.partial_elements = plan.tile_rows * plan.tile_columns;
   return plan;
 }
 
-ParameterValues gemv_fit(const Dtype& type, const funlib_device_info& info) {
-  return {std::max<int64_t>(info.vector_bytes / type.itemsize, 2), 4096 / type.itemsize};
+int64_t vector_panel_width(const ParameterValues& p) { return VectorParameters(p).nr; }
+
+ParameterValues gemv_fit(const Dtype& sums, const funlib_device_info& info) {
+  return {std::max<int64_t>(info.vector_bytes / sums.itemsize, 2), 4096 / sums.itemsize};
 }
 
 // Two blocks a thread even out what other programs take of the processor; below 64 columns the runs
@@ -248,7 +260,9 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"KC", 256, {128, 192, 256, 384, 512}}},
        vector_plan,
        vector_fit,
-       "cpu"},
+       "cpu",
+       INT64_MAX,
+       vector_panel_width},
       {"gemv_vector",
        "at most 4 rows of A, CPU vectors, B read once in long runs",
        "gemv_vector.cpp",
@@ -272,7 +286,38 @@ ParameterValues GemmKernel::values_for(funlib_dtype dtype, const Device& device)
   return fit != nullptr ? fit(dtype_of(dtype), device.info()) : defaults();
 }
 
-std::string GemmKernel::objection(const GemmProblem& problem, const Device& device) const {
+ParameterValues GemmKernel::parse(const std::string& text, ParameterValues values) const {
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const size_t sign = word.find('=');
+    const auto found =
+        std::find_if(parameters.begin(), parameters.end(), [&](const KernelParameter& parameter) {
+          return sign != std::string::npos && word.compare(0, sign, parameter.name) == 0;
+        });
+    if (found == parameters.end())
+      invalid("\"", word, "\" sets no parameter of ", name, "; it has ", text_of(defaults()));
+    char* end = nullptr;
+    const int64_t value = std::strtoll(word.c_str() + sign + 1, &end, 10);
+    if (*end != '\0' ||
+        std::find(found->legal.begin(), found->legal.end(), value) == found->legal.end()) {
+      std::string legal;
+      for (const int64_t each : found->legal) legal += concat(legal.empty() ? "" : ", ", each);
+      invalid("\"", word, "\": ", found->name, " of ", name, " can be ", legal);
+    }
+    values[size_t(found - parameters.begin())] = value;
+  }
+  return values;
+}
+
+std::string GemmKernel::text_of(const ParameterValues& values) const {
+  std::string text;
+  for (size_t i = 0; i < values.size(); ++i)
+    text += concat(text.empty() ? "" : " ", parameters[i].name, "=", values[i]);
+  return text;
+}
+
+std::string GemmKernel::objection(const GemmProblem& problem, const ParameterValues& values,
+                                  const Device& device) const {
   const Dtype& type = dtype_of(problem.dtype);
   const auto& info = device.info();
   if (std::find(dtypes.begin(), dtypes.end(), problem.dtype) == dtypes.end())
@@ -283,17 +328,23 @@ std::string GemmKernel::objection(const GemmProblem& problem, const Device& devi
                   info.type);
   if (problem.m > most_rows)
     return concat(name, " takes at most ", most_rows, " rows; the product has ", problem.m);
-  const GemmPlan plan = this->plan(values_for(problem.dtype, device), problem, info);
+  if (problem.panel_width != 0 && panel_width == nullptr)
+    return concat(name, " does not take packed weights");
+  const GemmPlan plan = this->plan(values, problem, info);
   if (!plan.objection.empty()) return concat(name, " ", plan.objection);
   const int64_t work_items = plan.group_rows * plan.group_columns;
   if (work_items > info.max_work_group_size)
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",
                   info.max_work_group_size);
-  const int64_t local_bytes = plan.local_elements * type.itemsize;
+  const int64_t local_bytes = plan.local_elements * problem.sums().itemsize;
   if (local_bytes > info.local_memory_bytes)
     return concat(name, " needs ", local_bytes, " bytes of local memory; ", info.name, " has ",
                   info.local_memory_bytes);
   return "";
+}
+
+int64_t GemmPlan::groups(const GemmProblem& problem) const {
+  return tiles(problem.m, tile_rows) * tiles(problem.n, tile_columns) * problem.batches * slices;
 }
 
 const GemmKernel& gemm_kernel(const std::string& name) {
@@ -302,20 +353,6 @@ const GemmKernel& gemm_kernel(const std::string& name) {
   std::string names;
   for (const auto& kernel : gemm_kernels()) names += concat(names.empty() ? "" : ", ", kernel.name);
   fail(FUNLIB_ERROR_NOT_FOUND, "no GEMM kernel is called \"", name, "\"; there are ", names);
-}
-
-const GemmKernel& select_gemm_kernel(const GemmProblem& problem, const Device& device) {
-  // Reuse in registers and local memory pays on every device measured so far, but only where there
-  // are rows and columns to reuse: a tile of which most is outside the matrix costs as much as a full
-  // one.
-  constexpr int64_t few = 8;
-  const GemmKernel& gemv = gemm_kernel("gemv_vector");
-  if (gemv.objection(problem, device).empty()) return gemv;
-  const GemmKernel& vector = gemm_kernel("gemm_vector");
-  if (vector.objection(problem, device).empty()) return vector;
-  const GemmKernel& blocked = gemm_kernel("gemm_tiled_blocked2x2");
-  const bool skinny = problem.m < few || problem.n < few;
-  return !skinny && blocked.objection(problem, device).empty() ? blocked : gemm_kernel("gemm");
 }
 
 }  // namespace funlib

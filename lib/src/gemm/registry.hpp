@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/device.hpp"
@@ -17,12 +18,24 @@ struct KernelParameter {
   std::vector<int64_t> legal;
 };
 
-// One product in the form that kernels take: row-major C, A and B each either row-major or
+// How the outputs of a product take a bias.
+enum class Bias { none = 0, row = 1, column = 2 };
+
+// A batch of products in the form that kernels take: row-major C, A and B each either row-major or
 // transposed, unit stride within a row.
 struct GemmProblem {
-  int64_t m, n, k;
-  funlib_dtype dtype;
-  bool transpose_a, transpose_b;
+  int64_t m, n, k, batches;
+  funlib_dtype dtype, out_dtype;
+  bool transpose_a = false, transpose_b = false;
+  Bias bias = Bias::none;
+  funlib_activation activation = FUNLIB_ACTIVATION_NONE;
+  int64_t panel_width = 0;  // columns of a panel of packed B; 0: B is a matrix
+
+  auto key() const {
+    return std::make_tuple(m, n, k, batches, int(dtype), int(out_dtype), transpose_a, transpose_b,
+                           int(bias), int(activation), panel_width);
+  }
+  const Dtype& sums() const { return dtype_of(dtype_of(dtype).sums); }
 };
 
 using ParameterValues = std::vector<int64_t>;  // in the order of GemmKernel::parameters
@@ -31,13 +44,19 @@ using ParameterValues = std::vector<int64_t>;  // in the order of GemmKernel::pa
 struct GemmPlan {
   int64_t group_rows, group_columns;    // work-group
   int64_t tile_rows, tile_columns;      // outputs of a work-group
-  int64_t local_elements;               // local memory, in elements
+  int64_t local_elements;               // local memory, in elements of the sums
   std::vector<int64_t> arguments = {};  // of the kernel, after those that all have
-  // Parts of K, each the work of its own work-groups. With more than one, slice s writes its bare
-  // product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result of them.
+  // Parts of K, each the work of its own work-groups. With more than one, slice s of a matrix writes
+  // its bare product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result.
   int64_t slices = 1;
+  // Sums that a work-group keeps in a workspace, for kernels that takes_partials: their last arguments
+  // are the number of the launch's first work-group and the workspace.
+  bool takes_partials = false;
+  int64_t partial_elements = 0;
   // Why these parameters don't fit together or the device; "" if they do.
   std::string objection = "";
+
+  int64_t groups(const GemmProblem& problem) const;
 };
 
 struct GemmKernel {
@@ -47,21 +66,31 @@ struct GemmKernel {
   std::vector<funlib_dtype> dtypes;
   std::vector<KernelParameter> parameters;
   GemmPlan (*plan)(const ParameterValues&, const GemmProblem&, const funlib_device_info&);
-  // Parameters that follow from the device; null where the defaults do for all.
-  ParameterValues (*fit)(const Dtype&, const funlib_device_info&) = nullptr;
+  // Parameters that follow from the device, for sums of a type; null where the defaults do for all.
+  ParameterValues (*fit)(const Dtype& sums, const funlib_device_info&) = nullptr;
   const char* device_type = "";   // the only type of device that it is for; "" for all
   int64_t most_rows = INT64_MAX;  // largest M
+  // Columns of the panels that it takes packed B in; null if it takes none.
+  int64_t (*panel_width)(const ParameterValues&) = nullptr;
 
   ParameterValues defaults() const;
   ParameterValues values_for(funlib_dtype dtype, const Device& device) const;
+  // "NAME=value NAME=value" over the given values. Throws FUNLIB_ERROR_INVALID_ARGUMENT on a name that
+  // is none or a value that is not legal.
+  ParameterValues parse(const std::string& text, ParameterValues values) const;
+  std::string text_of(const ParameterValues& values) const;
   // Why this kernel can't do the problem on the device; "" if it can.
-  std::string objection(const GemmProblem& problem, const Device& device) const;
+  std::string objection(const GemmProblem& problem, const ParameterValues& values,
+                        const Device& device) const;
+  std::string objection(const GemmProblem& problem, const Device& device) const {
+    return objection(problem, values_for(problem.dtype, device), device);
+  }
 };
 
 const std::vector<GemmKernel>& gemm_kernels();
 // Throws FUNLIB_ERROR_NOT_FOUND with the names that there are.
 const GemmKernel& gemm_kernel(const std::string& name);
-// The kernel for a problem when the caller names none.
-const GemmKernel& select_gemm_kernel(const GemmProblem& problem, const Device& device);
+
+inline int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 }  // namespace funlib

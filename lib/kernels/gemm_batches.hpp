@@ -1,0 +1,18 @@
+// Which matrices belong together in a batch of products: read by the kernels and by the host.
+#pragma once
+
+namespace funlib {
+
+// Matrix n of a batch, in C order over `shape`, begins at the sum of index * stride over the dimensions,
+// elements from the operand's start. Strides of A and B may be zero or negative.
+struct Batches {
+  static constexpr int most_dimensions = 6;
+  long long count;
+  long long dimensions;  // of more than one matrix; 0 for a single product
+  long long shape[most_dimensions];
+  long long a_strides[most_dimensions];
+  long long b_strides[most_dimensions];
+  long long c_strides[most_dimensions];
+};
+
+}  // namespace funlib

@@ -1,0 +1,282 @@
+#include "gemm/dispatch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+
+#include "runtime/queue.hpp"
+
+namespace funlib {
+namespace {
+
+// ---- tuned choices ---------------------------------------------------------------------------
+
+struct Tuned {
+  GemmProblem problem;
+  const GemmKernel* kernel;
+  ParameterValues values;
+};
+
+// What was measured on one device.
+class TuningTable {
+ public:
+  void add(Tuned entry) {
+    for (auto& known : entries_)
+      if (known.problem.key() == entry.problem.key()) {
+        known = std::move(entry);
+        return;
+      }
+    entries_.push_back(std::move(entry));
+  }
+  void clear() { entries_.clear(); }
+  size_t size() const { return entries_.size(); }
+
+  // The entry for the nearest shape that can do the problem, if it is near: an extent more than twice
+  // as large or small says little.
+  const Tuned* nearest(const GemmProblem& problem, const Device& device) const {
+    std::vector<std::pair<double, const Tuned*>> near;
+    for (const auto& entry : entries_)
+      if (const auto far = distance(entry.problem, problem)) near.emplace_back(*far, &entry);
+    std::stable_sort(near.begin(), near.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [far, entry] : near)
+      if (entry->kernel->objection(problem, entry->values, device).empty()) return entry;
+    return nullptr;
+  }
+
+ private:
+  static std::optional<double> distance(const GemmProblem& a, const GemmProblem& b) {
+    if (a.dtype != b.dtype) return std::nullopt;
+    const int64_t pairs[][2] = {{a.m, b.m}, {a.n, b.n}, {a.k, b.k}, {a.batches, b.batches}};
+    double total = 0;
+    for (const auto& [x, y] : pairs) {
+      const double octaves =
+          std::abs(std::log2(double(std::max<int64_t>(x, 1)) / double(std::max<int64_t>(y, 1))));
+      if (octaves > 1) return std::nullopt;
+      total += octaves;
+    }
+    constexpr double other_layout = 0.5;
+    return total + other_layout * ((a.transpose_a != b.transpose_a) +
+                                   (a.transpose_b != b.transpose_b));
+  }
+
+  std::vector<Tuned> entries_;
+};
+
+// ---- the model -------------------------------------------------------------------------------
+
+struct Candidate {
+  const char* kernel;
+  const char* parameters;
+  std::string reason;
+};
+
+// What is worth a try on the device, best first; the plain kernel, which can do everything, ends it.
+std::vector<Candidate> candidates(const GemmProblem& problem, const Device& device) {
+  const auto& info = device.info();
+  std::vector<Candidate> found;
+  if (info.type == std::string("cpu")) {
+    found.push_back({"gemv_vector", "", concat(problem.m, " rows: as fast as B can be read")});
+    found.push_back({"gemm_vector", "", "explicit vectors are a CPU's fastest way"});
+  } else {
+    const int64_t units = std::max<int64_t>(info.compute_units, 1);
+    const auto groups = [&](int64_t tile) {
+      return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
+    };
+    // Below these, most of a tile would lie outside the matrix.
+    constexpr int64_t few = 8, long_k = 512;
+    const bool skinny = problem.m < few || problem.n < few;
+    if (!skinny) {
+      for (const int64_t tile : {128, 64})
+        if (groups(tile) >= units)
+          found.push_back({"gemm_register_blocked",
+                           tile == 128 ? "" : "TILE_M=64 TILE_N=64 BLOCK_M=4 BLOCK_N=4",
+                           concat(groups(tile), " tiles of ", tile, "x", tile, " occupy ", units,
+                                  " compute units")});
+      if (groups(32) < units && problem.k >= long_k)
+        found.push_back({"gemm_split_k", "",
+                         concat(groups(32), " tiles of 32x32 would leave compute units idle; K is ",
+                                problem.k)});
+      found.push_back(
+          {"gemm_tiled_blocked2x2", "", concat("small tiles for ", units, " compute units")});
+    }
+  }
+  found.push_back({"gemm", "", "the plain kernel does what no other takes"});
+  return found;
+}
+
+GemmChoice make_choice(const GemmProblem& problem, const GemmWish& wish, const TuningTable& table,
+                       const Device& device) {
+  const auto planned = [&](const GemmKernel& kernel, ParameterValues values, const char* source,
+                           std::string reason) {
+    GemmPlan plan = kernel.plan(values, problem, device.info());
+    return GemmChoice{&kernel, std::move(values), source, std::move(reason),
+                      std::move(plan)};
+  };
+  if (!wish.kernel.empty()) {
+    const GemmKernel& kernel = gemm_kernel(wish.kernel);
+    ParameterValues values = kernel.parse(wish.parameters, kernel.values_for(problem.dtype, device));
+    const std::string objection = kernel.objection(problem, values, device);
+    if (!objection.empty()) fail(FUNLIB_ERROR_UNSUPPORTED, objection);
+    return planned(kernel, std::move(values), "forced", "the caller named it");
+  }
+  if (!wish.parameters.empty())
+    invalid("parameters are \"", wish.parameters, "\", but no kernel is named");
+  if (const Tuned* tuned = table.nearest(problem, device)) {
+    const auto& shape = tuned->problem;
+    return planned(*tuned->kernel, tuned->values, "tuned",
+                   concat("measured fastest at ", shape.m, "x", shape.k, "x", shape.n,
+                          shape.batches > 1 ? concat(", ", shape.batches, " products") : ""));
+  }
+  std::string objections;
+  for (const auto& candidate : candidates(problem, device)) {
+    const GemmKernel& kernel = gemm_kernel(candidate.kernel);
+    ParameterValues values = kernel.parse(candidate.parameters, kernel.values_for(problem.dtype, device));
+    const std::string objection = kernel.objection(problem, values, device);
+    if (objection.empty())
+      return planned(kernel, std::move(values), "model", candidate.reason);
+    objections += concat(objections.empty() ? "" : "; ", objection);
+  }
+  fail(FUNLIB_ERROR_UNSUPPORTED, objections);
+}
+
+// ---- what was chosen and compiled before -----------------------------------------------------
+
+// A bounded memory of the choices made on a device, and its tuning table.
+class Dispatch {
+ public:
+  std::shared_ptr<const GemmChoice> choose(const GemmProblem& problem, const GemmWish& wish,
+                                           const Device& device) {
+    const auto key = std::make_tuple(problem.key(), wish.kernel, wish.parameters);
+    {
+      std::shared_lock<std::shared_mutex> lock(mutex_);
+      const auto found = choices_.find(key);
+      if (found != choices_.end()) return found->second;
+    }
+    std::lock_guard<std::shared_mutex> lock(mutex_);
+    auto choice =
+        std::make_shared<const GemmChoice>(make_choice(problem, wish, table_, device));
+    constexpr size_t most_choices = 4096;
+    if (choices_.size() >= most_choices) choices_.clear();
+    choices_.emplace(key, choice);
+    return choice;
+  }
+
+  sycl::kernel code(Device& device, const GemmChoice& choice, const GemmProblem& problem) {
+    const auto key = std::make_tuple(choice.kernel, choice.values, int(problem.dtype),
+                                     int(problem.out_dtype), problem.transpose_a,
+                                     problem.transpose_b, int(problem.bias),
+                                     int(problem.activation), problem.panel_width != 0);
+    {
+      std::shared_lock<std::shared_mutex> lock(mutex_);
+      const auto found = codes_.find(key);
+      if (found != codes_.end()) return found->second;
+    }
+    sycl::kernel made = get_kernel(device, gemm_spec(*choice.kernel, choice.values, problem));
+    std::lock_guard<std::shared_mutex> lock(mutex_);
+    return codes_.emplace(key, std::move(made)).first->second;
+  }
+
+  void tune(Tuned entry) {
+    std::lock_guard<std::shared_mutex> lock(mutex_);
+    table_.add(std::move(entry));
+    choices_.clear();
+  }
+  void forget_tuning() {
+    std::lock_guard<std::shared_mutex> lock(mutex_);
+    table_.clear();
+    choices_.clear();
+  }
+  size_t tuned() {
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    return table_.size();
+  }
+
+ private:
+  using ProblemKey = decltype(GemmProblem{}.key());
+  std::shared_mutex mutex_;
+  TuningTable table_;
+  std::map<std::tuple<ProblemKey, std::string, std::string>, std::shared_ptr<const GemmChoice>>
+      choices_;
+  std::map<std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool>,
+           sycl::kernel>
+      codes_;
+};
+
+// Never destroyed, like the devices.
+Dispatch& dispatch_of(const Device& device) {
+  static auto* all = new std::vector<Dispatch>(devices().size());
+  return (*all)[size_t(device.index())];
+}
+
+}  // namespace
+
+std::shared_ptr<const GemmChoice> choose_gemm(const GemmProblem& problem, const GemmWish& wish,
+                                              const Device& device) {
+  return dispatch_of(device).choose(problem, wish, device);
+}
+
+sycl::kernel gemm_code(Device& device, const GemmChoice& choice, const GemmProblem& problem) {
+  return dispatch_of(device).code(device, choice, problem);
+}
+
+KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
+                     const GemmProblem& problem) {
+  KernelSpec spec;
+  const Dtype &type = dtype_of(problem.dtype), &out = dtype_of(problem.out_dtype);
+  spec.source = kernel.source;
+  spec.entry = kernel.name;
+  spec.label = concat(kernel.name, " ", type.name, " ", problem.transpose_a ? "t" : "n",
+                      problem.transpose_b ? "t" : "n");
+  spec.define("FUNLIB_T", type.device_type);
+  spec.define("FUNLIB_OUT", out.device_type);
+  spec.define("FUNLIB_INTEGER", type.is_integer);
+  spec.define("FUNLIB_TRANSPOSE_A", problem.transpose_a);
+  spec.define("FUNLIB_TRANSPOSE_B", problem.transpose_b);
+  spec.define("FUNLIB_BIAS", int(problem.bias));
+  spec.define("FUNLIB_ACTIVATION", int(problem.activation));
+  if (kernel.panel_width != nullptr) spec.define("FUNLIB_PACKED_B", problem.panel_width != 0);
+  for (size_t i = 0; i < values.size(); ++i)
+    spec.define(concat("FUNLIB_", kernel.parameters[i].name).c_str(), values[i]);
+  return spec;
+}
+
+}  // namespace funlib
+
+using namespace funlib;
+
+extern "C" {
+
+funlib_status funlib_tuning_add(funlib_queue* queue, const funlib_tuning_entry* entry) {
+  return guarded([&] {
+    const Device& device = required(queue, "queue").device;
+    const auto& row = required(entry, "entry");
+    dtype_of(row.dtype);
+    if (row.m < 1 || row.n < 1 || row.k < 1 || row.batches < 1)
+      invalid("the entry is for ", row.batches, " products of ", row.m, "x", row.k, "x", row.n,
+              "; extents are at least 1");
+    const GemmKernel& kernel = gemm_kernel(&required(row.kernel, "kernel"));
+    const char* parameters = row.parameters != nullptr ? row.parameters : "";
+    ParameterValues values = kernel.parse(parameters, kernel.values_for(row.dtype, device));
+    GemmProblem problem{row.m, row.n, row.k, row.batches, row.dtype, row.dtype};
+    problem.transpose_a = row.transpose_a != 0;
+    problem.transpose_b = row.transpose_b != 0;
+    dispatch_of(device).tune({problem, &kernel, std::move(values)});
+  });
+}
+
+funlib_status funlib_tuning_count(funlib_queue* queue, int64_t* count) {
+  return guarded([&] {
+    const Device& device = required(queue, "queue").device;
+    required(count, "count") = int64_t(dispatch_of(device).tuned());
+  });
+}
+
+funlib_status funlib_tuning_clear(funlib_queue* queue) {
+  return guarded([&] { dispatch_of(required(queue, "queue").device).forget_tuning(); });
+}
+
+}  // extern "C"

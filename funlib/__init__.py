@@ -37,6 +37,7 @@ try:
         trim,
         unregister_queue,
     )
+    from ._roof import Roofs, measure_roofs
     from ._tensor import DeviceTensor, HostView
 except ImportError as error:
     # `python -m funlib` (sys.argv[0] is "-m" while Python looks for the module) goes on without,
@@ -63,6 +64,7 @@ else:
         "KernelInfo",
         "MemoryInfo",
         "Queue",
+        "Roofs",
         "RuntimeInfo",
         "UnsupportedError",
         "cache_info",
@@ -71,6 +73,7 @@ else:
         "get_queue",
         "kernels",
         "matmul",
+        "measure_roofs",
         "memory_info",
         "register_queue",
         "runtime_info",

@@ -12,6 +12,7 @@ import argparse
 import sys
 
 import common
+import compare
 import startup
 import tables
 
@@ -40,6 +41,11 @@ def gemm_page(results):
     return [*parts, tables.GEMM_NOTES]
 
 
+def compare_page(results):
+    """The tables of a comparison with peers, two a data type."""
+    return compare.page(results["rows"])
+
+
 def startup_page(results):
     """The table of a start-up result file."""
     return [tables.table(tables.STARTUP, results["rows"], "github"), tables.STARTUP_NOTES]
@@ -52,6 +58,7 @@ def overhead_page(results):
 
 KINDS = {
     "gemm": ("GEMM", gemm_page),
+    "compare": ("Beside other libraries", compare_page),
     "startup": ("Start-up", startup_page),
     "overhead": ("Call overhead", overhead_page),
 }

@@ -69,6 +69,26 @@ GEMM_NOTES = (
     "bound of any order of summation."
 )
 
+COMPARE = (
+    ("M x K x N", "left", lambda r: r["shape"]),
+    ("implementation", "left", lambda r: r["label"]),
+    ("kernel ms", "right", lambda r: milliseconds(r["kernel_ms"])),
+    ("total ms", "right", lambda r: milliseconds(r["total_ms"])),
+    ("spread", "right", lambda r: percent(r["total_spread"])),
+    ("GFLOP/s", "right", lambda r: fixed(r["gflops"], 1)),
+    ("vs funlib", "right", lambda r: f"{r['ratio']:.2f}x"),
+    ("max error", "right", lambda r: error_text(r["max_error"])),
+    ("verified", "left", verdict),
+    ("reps", "right", lambda r: str(r["repetitions"])),
+)
+COMPARE_NOTES = (
+    "Times are medians. kernel: on the device, from event profiling; peers don't tell. total: one "
+    "call until its result is there, with allocation and destruction, on inputs that lie where the "
+    "implementation computes; its spread is the distance between the quartiles. GFLOP/s are of the "
+    "total. Ratios are the peer's total over funlib's: above 1, funlib is faster. fastest: of the "
+    "peers, on that shape. max error and verified: as in the GEMM benchmark."
+)
+
 STARTUP = (
     ("step", "left", lambda r: r["step"]),
     ("cold cache ms", "right", lambda r: fixed(r["cold_ms"], 1)),
@@ -128,13 +148,13 @@ def comma_separated(rows):
     return text.getvalue()
 
 
-def github(headers, lines):
-    """A Markdown table: the first column to the left, figures to the right."""
+def plain(headers, lines, style="github"):
+    """A table of texts: the first column to the left, figures to the right."""
     return tabulate(
         lines,
         headers=headers,
         colalign=["left", *("right" for _ in headers[1:])],
-        tablefmt="github",
+        tablefmt=style,
         disable_numparse=True,
     )
 
@@ -151,7 +171,7 @@ def gemm_pivot(rows, names):
     }
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     lines = [[shape, *(cells.get((shape, name), "-") for name in names)] for shape in shapes]
-    return github(["M x K x N", *names], lines)
+    return plain(["M x K x N", *names], lines)
 
 
 def gemm_by_kernel(rows):
@@ -160,4 +180,4 @@ def gemm_by_kernel(rows):
     names = list(dict.fromkeys(row["implementation"] for row in rows))
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     lines = [[name, *(cells.get((name, shape), "-") for shape in shapes)] for name in names]
-    return github(["M x K x N", *shapes], lines)
+    return plain(["M x K x N", *shapes], lines)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from helpers import SOURCE, merged_environment
 
@@ -97,6 +98,17 @@ def test_bench_gemm(tmp_path):
         assert kernel.name in text
     content = json.dumps(json.loads(out.read_text()))
     assert "gemm_tiled" in content
+
+
+def test_compare(tmp_path):
+    """A peer in the same process, of which the environment tells, and rows that were verified."""
+    out = tmp_path / "result.json"
+    text = script("compare.py", "--shapes", "3x8x24", "--peers", "numpy", "--json", out)
+    assert "geometric mean" in text
+    results = json.loads(out.read_text())
+    assert [row["implementation"] for row in results["rows"]] == ["funlib", "numpy"]
+    assert all(row["verified"] for row in results["rows"])
+    assert results["environment"]["peers"]["numpy"]["versions"]["NumPy"] == np.__version__
 
 
 def test_report_is_up_to_date():

@@ -15,6 +15,7 @@ An answer {"error": text} says that the request failed. The process ends with it
 import contextlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -135,7 +136,7 @@ class Server:
         missing = self.peer.missing()
         if missing:
             return {"missing": missing}
-        process = f"a process of its own ({peers.interpreter()})"
+        process = f"a process of its own (Python {platform.python_version()})"
         return {"missing": None, **self.peer.describe(), "process": process}
 
     def prepare(self, shape, dtype):

@@ -7,7 +7,6 @@ than NumPy to be imported, so that a process without either the one or the other
 """
 
 import os
-import platform
 import sys
 from pathlib import Path
 
@@ -276,8 +275,3 @@ PEERS = {peer.name: peer for peer in (Numpy, Torch, Dpnp)}
 def place_of(device):
     """Where a funlib device computes, in the words of `Peer.places`: "cpu", or its backend."""
     return "cpu" if device.type == "cpu" else device.backend
-
-
-def interpreter():
-    """This process's interpreter in the words of `Peer.describe`."""
-    return f"Python {platform.python_version()}"

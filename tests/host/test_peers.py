@@ -18,11 +18,11 @@ from helpers import SOURCE
 pytest.importorskip("tabulate", reason="perf/ needs tabulate (pip install .[perf])")
 sys.path.append(str(SOURCE / "perf"))
 
-import bench_gemm  # noqa: E402
-import common  # noqa: E402
-import compare  # noqa: E402
-import peer_process  # noqa: E402
-import peers  # noqa: E402
+import bench_gemm
+import common
+import compare
+import peer_process
+import peers
 
 # As much of PyTorch as the peer uses. Its product is wrong, or the process ends, on request.
 FAKE_TORCH = """

@@ -16,6 +16,7 @@ import sys
 
 import common
 import numpy as np
+import roofs
 import tables
 from peers import FunlibCall, NumpyCall
 
@@ -163,6 +164,22 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
     return list(rows.values())
 
 
+def measure(funlib, queue, block, shapes, dtypes, names):
+    """All rows of a run. block: the environment block with the roofs of the data types; what the
+    rows say against the run is added to its warnings."""
+    progress = common.Progress(len(shapes) * len(dtypes) * len(names))
+    rows = []
+    for dtype in dtypes:
+        able = {kernel.name for kernel in funlib.kernels() if dtype in kernel.dtypes}
+        fitting = [name for name in names if name in able | {DISPATCH, NUMPY}]
+        for shape in shapes:
+            rows += measure_shape(funlib, queue, shape, dtype, fitting, progress)
+    progress.close()
+    rows = roofs.with_roofs(rows, block)
+    block["warnings"] += roofs.warnings(rows, block)
+    return rows
+
+
 def row_of(shape, dtype, name, kernel, device, first, warmups, samples):
     """One row of results as a dict. kernel: its registry entry, None for NumPy."""
     m, k, n = shape
@@ -256,6 +273,29 @@ def add_measuring_options(parser, default_shapes):
     )
 
 
+def add_kernel_option(parser):
+    """--kernels."""
+    parser.add_argument(
+        "--kernels",
+        nargs="+",
+        default=None,
+        metavar="NAME",
+        help=f'kernels of the registry, "{DISPATCH}" (no kernel named), "{NUMPY}" (default: all)',
+    )
+
+
+def parse_run(funlib, arguments):
+    """(shapes, data types, implementations, queue) of the options above. Raises ValueError and
+    FunlibError."""
+    known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
+    return (
+        parse_shapes(arguments.shapes),
+        parse_names(arguments.dtype, DTYPES, "data type"),
+        parse_names(arguments.kernels or known, known, "kernel"),
+        common.select_queue(funlib, arguments.queue),
+    )
+
+
 def add_report_options(parser):
     """--json, --csv and --markdown."""
     for option, what in (("--json", "JSON"), ("--csv", "CSV"), ("--markdown", "Markdown")):
@@ -277,18 +317,12 @@ def parse_arguments(argv):
     """The command line as a namespace."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_measuring_options(parser, default_shapes=["all"])
-    parser.add_argument(
-        "--kernels",
-        nargs="+",
-        default=None,
-        metavar="NAME",
-        help=f'kernels of the registry, "{DISPATCH}" (no kernel named), "{NUMPY}" (default: all)',
-    )
+    add_kernel_option(parser)
     add_report_options(parser)
     return parser.parse_args(argv)
 
 
-def write_reports(arguments, block, rows):
+def write_reports(arguments, block, rows, columns=tables.GEMM, notes=tables.GEMM_NOTES):
     """Writes the files that were asked for, and the table unless one of them went to the screen."""
     if arguments.json:
         common.write_results(arguments.json, "gemm", block, rows)
@@ -297,13 +331,13 @@ def write_reports(arguments, block, rows):
     if arguments.markdown:
         parts = [
             tables.environment_table(block, "github"),
-            tables.table(tables.GEMM, rows, "github"),
+            tables.table(columns, rows, "github"),
         ]
-        common.write_text(arguments.markdown, "\n\n".join([*parts, tables.GEMM_NOTES]) + "\n")
+        common.write_text(arguments.markdown, "\n\n".join([*parts, notes]) + "\n")
     if not to_screen(arguments):
         for dtype in dict.fromkeys(row["dtype"] for row in rows):
             print(f"\n{dtype}\n")
-            print(tables.table(tables.GEMM, [row for row in rows if row["dtype"] == dtype]))
+            print(tables.table(columns, [row for row in rows if row["dtype"] == dtype]))
 
 
 def conclude(script, arguments, rows, failed=False):
@@ -326,28 +360,17 @@ def main(argv=None):
     import funlib  # after the arguments, so that --help needs no device and no library
 
     try:
-        shapes = parse_shapes(arguments.shapes)
-        dtypes = parse_names(arguments.dtype, DTYPES, "data type")
-        known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
-        names = parse_names(arguments.kernels or known, known, "kernel")
-        queue = common.select_queue(funlib, arguments.queue)
+        shapes, dtypes, names, queue = parse_run(funlib, arguments)
+        block = common.environment(funlib, queue)
+        block["roofs"] = roofs.measure(funlib, queue, dtypes)
     except (ValueError, funlib.FunlibError) as error:
         print(f"bench_gemm: {error}", file=sys.stderr)
         return 2
 
-    block = common.environment(funlib, queue)
     if not to_screen(arguments):
         print(tables.environment_table(block))
-    progress = common.Progress(len(shapes) * len(dtypes) * len(names))
-    rows = []
-    for dtype in dtypes:
-        able = {kernel.name for kernel in funlib.kernels() if dtype in kernel.dtypes}
-        fitting = [name for name in names if name in able | {DISPATCH, NUMPY}]
-        for shape in shapes:
-            rows += measure_shape(funlib, queue, shape, dtype, fitting, progress)
-    progress.close()
+    rows = measure(funlib, queue, block, shapes, dtypes, names)
     write_reports(arguments, block, rows)
-
     return conclude("bench_gemm", arguments, rows)
 
 

@@ -348,6 +348,14 @@ def environment_rows(block):
         ("NumPy's BLAS", block["numpy_blas"]),
         ("date", block["date"]),
     ]
+    rows += [
+        (
+            f"roofs, {dtype}",
+            f"{found['multiply_add_gflops']:,.1f} GFLOP/s multiply-add, "
+            f"{found['copy_gb_s']:,.1f} GB/s copy",
+        )
+        for dtype, found in block.get("roofs", {}).items()
+    ]
     rows += [(name, peer_text(peer)) for name, peer in block.get("peers", {}).items()]
     return rows + [("WARNING", text) for text in block["warnings"]]
 

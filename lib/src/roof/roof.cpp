@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "program/program.hpp"
 #include "runtime/tensor.hpp"
@@ -51,7 +52,9 @@ RoofKernel copy_kernel(const funlib_device_info& info) {
 // A multiply-add takes 4 to 5 cycles, at most two of them begin in one, and an int32 product takes
 // twice as long: 12 accumulators, which with the operands just fit into 16 registers.
 RoofKernel multiply_add_kernel(const funlib_device_info& info, const Dtype& type) {
-  RoofKernel kernel{{std::min(work_group, info.max_work_group_size), 1, 8}, {}};
+  // A register of a work-item has 32 bits and holds several elements of a smaller type.
+  const int64_t lanes = std::max<int64_t>(4 / type.itemsize, 1);
+  RoofKernel kernel{{std::min(work_group, info.max_work_group_size), lanes, 8}, {}};
   if (has_threads(info)) kernel.shape = {1, vector_lanes(info, type.itemsize), 12};
   kernel.spec.source = "roof_multiply_add.cpp";
   kernel.spec.entry = "roof_multiply_add";
@@ -175,8 +178,8 @@ funlib_roof_result measure_copy(const Ref<Queue>& queue) {
 
 template <typename T>
 funlib_roof_result measure_multiply_add(const Ref<Queue>& queue, funlib_dtype dtype) {
-  // Whole numbers up to this are exact in every type.
-  constexpr int32_t steps = 1 << 14;
+  // Whole numbers up to twice this are exact.
+  constexpr int32_t steps = 1 << std::min(14, std::numeric_limits<T>::digits - 1);
   constexpr uint64_t long_enough_ns = 10'000'000;
   Device& device = queue->device;
   const auto& info = device.info();
@@ -225,7 +228,8 @@ funlib_roof_result measure_multiply_add(const Ref<Queue>& queue, funlib_dtype dt
     case FUNLIB_INT32:
       return measure_multiply_add<int32_t>(queue, dtype);
   }
-  invalid("unknown data type number ", int(dtype));
+  fail(FUNLIB_ERROR_UNSUPPORTED, "the multiply-add peak of ", dtype_of(dtype).name,
+       " can't be measured");
 }
 
 void check_roof(funlib_roof roof) {

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -58,6 +59,9 @@ THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 # Load of the last minute, by processor, above which a run is marked as disturbed.
 IDLE_LOAD = 0.75
+
+# Part of all processors that other programs may use during a run before it is marked as disturbed.
+OTHERS_LIMIT = 0.05
 
 PACKAGES = ("numpy", "intel-sycl-rt", "intel-cmplr-lib-rt", "intel-opencl-rt")
 
@@ -238,6 +242,31 @@ def usable_cpus():
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count()
+
+
+class OtherPrograms:
+    """How much of the processors other programs use, from the making of this object on."""
+
+    def __init__(self):
+        self.start = self.seconds()
+
+    @staticmethod
+    def seconds():
+        """(seconds that pass, processor seconds of all other programs), from some origin."""
+        usage = [
+            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ]
+        own = sum(part.ru_utime + part.ru_stime for part in usage)
+        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[1:9])
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return time.perf_counter(), busy - own
+
+    def processors(self):
+        """How many processors they used on average. Child processes count as others until this
+        process has waited for their end."""
+        (start, before), (now, after) = self.start, self.seconds()
+        return max(0.0, (after - before) / (now - start))
 
 
 def git_revision():

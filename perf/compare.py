@@ -261,11 +261,22 @@ def write_reports(arguments, block, rows):
             print(f"\n{dtype}\n\n{full}\n\n{short}")
 
 
+def disturbances(rows, others):
+    """Warnings for the environment block, of what disturbed the run. others: processors that other
+    programs used on average."""
+    spinning = dict.fromkeys(row["implementation"] for row in rows if not row["settled"])
+    warnings = [f"threads of {name} went on spinning, beside the next one" for name in spinning]
+    if others > common.OTHERS_LIMIT * common.usable_cpus():
+        warnings.append(f"other programs used {others:.2f} processors during the run")
+    return warnings
+
+
 def main(argv=None):
     """Runs the comparison; returns the exit status."""
     arguments = parse_arguments(argv)
     import funlib  # after the arguments, so that --help needs no device and no library
 
+    other_programs = common.OtherPrograms()
     with ExitStack() as stack:
         try:
             shapes = bench_gemm.parse_shapes(arguments.shapes)
@@ -297,9 +308,11 @@ def main(argv=None):
         finally:
             progress.close()
 
-    for name in dict.fromkeys(r["implementation"] for r in rows if not r["settled"]):
-        block["warnings"].append(f"threads of {name} went on spinning and disturbed the others")
+    warnings = disturbances(rows, other_programs.processors())
+    block["warnings"] += warnings
     write_reports(arguments, block, rows)
+    for text in warnings:
+        print(f"compare: WARNING: {text}", file=sys.stderr)
     return bench_gemm.conclude("compare", arguments, rows, failed)
 
 

@@ -94,7 +94,7 @@ COMPARE = (
     ("total ms", "right", lambda r: milliseconds(r["total_ms"])),
     ("spread", "right", lambda r: percent(r["total_spread"])),
     ("GFLOP/s", "right", lambda r: fixed(r["gflops"], 1)),
-    ("vs funlib", "right", lambda r: f"{r['ratio']:.2f}x"),
+    ("of funlib's", "right", lambda r: f"{r['ratio']:.2f}x"),
     ("max error", "right", lambda r: error_text(r["max_error"])),
     ("verified", "left", verdict),
     ("reps", "right", lambda r: str(r["repetitions"])),

@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -170,6 +171,29 @@ def test_settle_gives_up(monkeypatch):
     monkeypatch.setattr(common, "SETTLE_LIMIT_SECONDS", 0.1)
     monkeypatch.setattr(common.time, "process_time_ns", time.perf_counter_ns)
     assert not common.settle()
+
+
+def test_other_programs():
+    """Work of this process and of children that ended is its own; all else is others'."""
+    others = common.OtherPrograms()
+    spin = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    exec(spin, {})
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    passed = time.perf_counter() - others.start[0]
+    used = others.processors()
+    assert 0 <= used <= os.cpu_count()
+    wall, before = others.start
+    others.start = (wall, before - 10)  # as if ten seconds more had been used
+    assert others.processors() == pytest.approx(used + 10 / passed, rel=0.2)
+
+
+def test_disturbances():
+    quiet = [{"implementation": "numpy", "settled": True}]
+    assert compare.disturbances(quiet, 0.0) == []
+    noisy = [*quiet, {"implementation": "torch", "settled": False}]
+    (spinning, busy) = compare.disturbances([*noisy, *noisy], 1.5)
+    assert "torch" in spinning
+    assert "1.50 processors" in busy
 
 
 # ---- ratios ----------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ try:
         trim,
         unregister_queue,
     )
+    from ._roof import Roofs, measure_roofs
     from ._tensor import DeviceTensor, HostView
 except ImportError as error:
     # `python -m funlib` (sys.argv[0] is "-m" while Python looks for the module) goes on without,
@@ -74,6 +75,7 @@ else:
         "MemoryInfo",
         "PackedWeights",
         "Queue",
+        "Roofs",
         "RuntimeInfo",
         "UnsupportedError",
         "cache_info",
@@ -83,6 +85,7 @@ else:
         "get_queue",
         "kernels",
         "matmul",
+        "measure_roofs",
         "memory_info",
         "pack_weights",
         "register_queue",

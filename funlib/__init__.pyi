@@ -26,6 +26,8 @@ from ._queue import memory_info as memory_info
 from ._queue import register_queue as register_queue
 from ._queue import trim as trim
 from ._queue import unregister_queue as unregister_queue
+from ._roof import Roofs as Roofs
+from ._roof import measure_roofs as measure_roofs
 from ._tensor import DeviceTensor as DeviceTensor
 from ._tensor import HostView as HostView
 from .errors import CompileError as CompileError

@@ -231,6 +231,17 @@ cdef extern from "funlib/funlib.h" nogil:
         funlib_queue*, const char*, funlib_dtype, int32_t, int32_t, const char*, void**, int64_t*)
     void funlib_free(void*)
 
+    ctypedef enum funlib_roof:
+        FUNLIB_ROOF_COPY
+        FUNLIB_ROOF_MULTIPLY_ADD
+    ctypedef struct funlib_roof_result:
+        double per_second
+        double work
+        uint64_t time_ns
+        int64_t launches
+    funlib_status funlib_roof_measure(
+        funlib_queue*, funlib_roof, funlib_dtype, funlib_roof_result*)
+
 
 cdef int raise_status(funlib_status status) except -1
 

@@ -13,11 +13,12 @@ fits.
 
 import argparse
 import sys
-import time
 
 import common
 import numpy as np
+import roofs
 import tables
+from peers import FunlibCall, NumpyCall
 
 SQUARE = ("128x128x128", "256x256x256", "512x512x512")
 RECTANGULAR = ("127x512x512", "512x64x512", "512x512x2048")
@@ -30,27 +31,21 @@ TRANSFORMER = (
     "1x4096x4096",
     "333x777x555",
 )
+LARGE = ("1024x1024x1024", "2048x2048x2048", "4096x4096x4096")
 GROUPS = {
     "square": SQUARE,
     "rectangular": RECTANGULAR,
     "transformer": TRANSFORMER,
     "all": SQUARE + RECTANGULAR + TRANSFORMER,
+    "large": LARGE,  # not in "all", since plain kernels take minutes
 }
-DTYPES = ("float32", "float64", "int32")
+DTYPES = tuple(common.POISON)
 DISPATCH = "dispatch"  # gemm without kernel=
 NUMPY = "numpy"
 
 # What the warm-ups and repetitions of one implementation on one shape may take. Slow kernels make
 # fewer (common.repetitions), so that a full run on two processors stays below five minutes.
 CELL_SECONDS = 1.0
-
-# The thread pools of NumPy's BLAS and of a CPU device spin for a while after a call, on the
-# processors that the other one needs. This is how long they are given to go to sleep.
-SETTLE_SECONDS = 0.1
-
-# What outputs hold before a checked call, to show elements that were not written (and, in
-# floating point, ones that were read).
-POISON = {"float32": np.nan, "float64": np.nan, "int32": -0x21524111}
 
 
 def random_inputs(shape, dtype, seed=1):
@@ -112,55 +107,9 @@ def check(result, expected, bound):
     return float(error.max(initial=0)), bool(np.all(error <= bound))
 
 
-class FunlibCall:
-    """One way to multiply on the device: a kernel by name, or (kernel None) the dispatch."""
-
-    def __init__(self, funlib, queue, a, b, kernel):
-        self.funlib, self.queue, self.a, self.b, self.kernel = funlib, queue, a, b, kernel
-
-    def checked(self):
-        """The first call, into a poisoned output: (total ns, result as an ndarray)."""
-        dtype = self.a.dtype.name
-        shape = (self.a.shape[0], self.b.shape[1])
-        out = self.funlib.DeviceTensor.full(shape, POISON[dtype], dtype, self.queue)
-        out.wait()
-        start = common.now_ns()
-        self.funlib.gemm(self.a, self.b, out=out, kernel=self.kernel).wait()
-        return common.now_ns() - start, out.to_host()
-
-    def __call__(self):
-        """One measured call: (total ns, kernel ns)."""
-        gemm, a, b, kernel = self.funlib.gemm, self.a, self.b, self.kernel
-        start = common.now_ns()
-        c = gemm(a, b, kernel=kernel)
-        c.wait()
-        event = c.event
-        del c
-        total = common.now_ns() - start
-        return total, event.times.kernel_ns
-
-
-class NumpyCall:
-    """NumPy's product on the host, beside the others."""
-
-    def __init__(self, a, b):
-        self.a, self.b = a, b
-
-    def checked(self):
-        """The first call, into a poisoned output: (total ns, result)."""
-        poison = POISON[self.a.dtype.name]
-        out = np.full((self.a.shape[0], self.b.shape[1]), poison, self.a.dtype)
-        start = common.now_ns()
-        np.matmul(self.a, self.b, out=out)
-        return common.now_ns() - start, out
-
-    def __call__(self):
-        """One measured call: (total ns, None)."""
-        a, b = self.a, self.b
-        start = common.now_ns()
-        c = a @ b
-        del c
-        return common.now_ns() - start, None
+def text_of(shape):
+    """A shape as it is written on the command line."""
+    return "x".join(map(str, shape))
 
 
 def supports(funlib, a, b, kernel):
@@ -182,11 +131,10 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
     device_a = funlib.DeviceTensor.from_numpy(a, queue=queue)
     device_b = funlib.DeviceTensor.from_numpy(b, queue=queue)
     queue.wait()
-    text = "x".join(map(str, shape))
 
     calls, first, rows = {}, {}, {}
     for name in names:
-        progress.step(f"{dtype} {text} {name}")
+        progress.step(f"{dtype} {text_of(shape)} {name}")
         if name not in (NUMPY, DISPATCH) and not supports(funlib, device_a, device_b, name):
             continue
         if name == NUMPY:
@@ -197,12 +145,12 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
         first_ns, result = calls[name].checked()
         first[name] = (first_ns, *check(result, expected, bound))
 
-    # NumPy is measured after the others and not among them; see SETTLE_SECONDS.
+    # NumPy is measured after the others and not among them: its threads, and a CPU device's, spin.
     timed = common.measure_rotated({n: c for n, c in calls.items() if n != NUMPY}, CELL_SECONDS)
     if NUMPY in calls:
-        time.sleep(SETTLE_SECONDS)
+        common.settle()
         timed |= common.measure_rotated({NUMPY: calls[NUMPY]}, CELL_SECONDS)
-        time.sleep(SETTLE_SECONDS)
+        common.settle()
 
     chosen = funlib.explain(device_a, device_b).kernel if DISPATCH in names else None
     registry = {kernel.name: kernel for kernel in funlib.kernels()}
@@ -216,6 +164,22 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
     return list(rows.values())
 
 
+def measure(funlib, queue, block, shapes, dtypes, names):
+    """All rows of a run. block: the environment block with the roofs of the data types; what the
+    rows say against the run is added to its warnings."""
+    progress = common.Progress(len(shapes) * len(dtypes) * len(names))
+    rows = []
+    for dtype in dtypes:
+        able = {kernel.name for kernel in funlib.kernels() if dtype in kernel.dtypes}
+        fitting = [name for name in names if name in able | {DISPATCH, NUMPY}]
+        for shape in shapes:
+            rows += measure_shape(funlib, queue, shape, dtype, fitting, progress)
+    progress.close()
+    rows = roofs.with_roofs(rows, block)
+    block["warnings"] += roofs.warnings(rows, block)
+    return rows
+
+
 def row_of(shape, dtype, name, kernel, device, first, warmups, samples):
     """One row of results as a dict. kernel: its registry entry, None for NumPy."""
     m, k, n = shape
@@ -223,7 +187,7 @@ def row_of(shape, dtype, name, kernel, device, first, warmups, samples):
     first_ns, max_error, verified = first
     total_ns, kernel_ns = common.median(samples.total_ns), common.median(samples.kernel_ns)
     return {
-        "shape": f"{m}x{k}x{n}",
+        "shape": text_of(shape),
         "m": m,
         "k": k,
         "n": n,
@@ -286,15 +250,14 @@ def parse_names(values, known, what):
     return chosen
 
 
-def parse_arguments(argv):
-    """The command line as a namespace."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_measuring_options(parser, default_shapes):
+    """--shapes, --dtype and --queue."""
     parser.add_argument(
         "--shapes",
         nargs="+",
-        default=["all"],
+        default=default_shapes,
         metavar="SHAPE",
-        help=f"MxKxN or a group: {', '.join(GROUPS)} (default: all)",
+        help=f"MxKxN or a group: {', '.join(GROUPS)} (default: {' '.join(default_shapes)})",
     )
     parser.add_argument(
         "--dtype",
@@ -308,6 +271,10 @@ def parse_arguments(argv):
         metavar="SELECTOR",
         help='"default", or a device type, restricted: "cpu", "gpu,backend=cuda,vendor=nvidia"',
     )
+
+
+def add_kernel_option(parser):
+    """--kernels."""
     parser.add_argument(
         "--kernels",
         nargs="+",
@@ -315,6 +282,22 @@ def parse_arguments(argv):
         metavar="NAME",
         help=f'kernels of the registry, "{DISPATCH}" (no kernel named), "{NUMPY}" (default: all)',
     )
+
+
+def parse_run(funlib, arguments):
+    """(shapes, data types, implementations, queue) of the options above. Raises ValueError and
+    FunlibError."""
+    known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
+    return (
+        parse_shapes(arguments.shapes),
+        parse_names(arguments.dtype, DTYPES, "data type"),
+        parse_names(arguments.kernels or known, known, "kernel"),
+        common.select_queue(funlib, arguments.queue),
+    )
+
+
+def add_report_options(parser):
+    """--json, --csv and --markdown."""
     for option, what in (("--json", "JSON"), ("--csv", "CSV"), ("--markdown", "Markdown")):
         parser.add_argument(
             option,
@@ -323,10 +306,23 @@ def parse_arguments(argv):
             metavar="PATH",
             help=f"write the results as {what}; without PATH to the screen instead of the table",
         )
+
+
+def to_screen(arguments):
+    """Whether a report goes to the screen, which then shows nothing else."""
+    return "-" in (arguments.json, arguments.csv, arguments.markdown)
+
+
+def parse_arguments(argv):
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_measuring_options(parser, default_shapes=["all"])
+    add_kernel_option(parser)
+    add_report_options(parser)
     return parser.parse_args(argv)
 
 
-def write_reports(arguments, block, rows):
+def write_reports(arguments, block, rows, columns=tables.GEMM, notes=tables.GEMM_NOTES):
     """Writes the files that were asked for, and the table unless one of them went to the screen."""
     if arguments.json:
         common.write_results(arguments.json, "gemm", block, rows)
@@ -335,13 +331,27 @@ def write_reports(arguments, block, rows):
     if arguments.markdown:
         parts = [
             tables.environment_table(block, "github"),
-            tables.table(tables.GEMM, rows, "github"),
+            tables.table(columns, rows, "github"),
         ]
-        common.write_text(arguments.markdown, "\n\n".join([*parts, tables.GEMM_NOTES]) + "\n")
-    if "-" not in (arguments.json, arguments.csv, arguments.markdown):
+        common.write_text(arguments.markdown, "\n\n".join([*parts, notes]) + "\n")
+    if not to_screen(arguments):
         for dtype in dict.fromkeys(row["dtype"] for row in rows):
             print(f"\n{dtype}\n")
-            print(tables.table(tables.GEMM, [row for row in rows if row["dtype"] == dtype]))
+            print(tables.table(columns, [row for row in rows if row["dtype"] == dtype]))
+
+
+def conclude(script, arguments, rows, failed=False):
+    """Says which rows are wrong, or that none is; returns the exit status of the script, which is
+    not 0 either if it `failed` or there are no rows."""
+    bad = [row for row in rows if not (row["verified"] and row["plausible"])]
+    for row in bad:
+        print(
+            f"{script}: {row['dtype']} {row['shape']} {row['label']}: {tables.verdict(row)}",
+            file=sys.stderr,
+        )
+    if not bad and not to_screen(arguments):
+        print(f"\nall {len(rows)} rows verified")
+    return 1 if bad or failed or not rows else 0
 
 
 def main(argv=None):
@@ -350,37 +360,18 @@ def main(argv=None):
     import funlib  # after the arguments, so that --help needs no device and no library
 
     try:
-        shapes = parse_shapes(arguments.shapes)
-        dtypes = parse_names(arguments.dtype, DTYPES, "data type")
-        known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
-        names = parse_names(arguments.kernels or known, known, "kernel")
-        queue = common.select_queue(funlib, arguments.queue)
+        shapes, dtypes, names, queue = parse_run(funlib, arguments)
+        block = common.environment(funlib, queue)
+        block["roofs"] = roofs.measure(funlib, queue, dtypes)
     except (ValueError, funlib.FunlibError) as error:
         print(f"bench_gemm: {error}", file=sys.stderr)
         return 2
 
-    block = common.environment(funlib, queue)
-    if "-" not in (arguments.json, arguments.csv, arguments.markdown):
+    if not to_screen(arguments):
         print(tables.environment_table(block))
-    progress = common.Progress(len(shapes) * len(dtypes) * len(names))
-    rows = []
-    for dtype in dtypes:
-        able = {kernel.name for kernel in funlib.kernels() if dtype in kernel.dtypes}
-        fitting = [name for name in names if name in able | {DISPATCH, NUMPY}]
-        for shape in shapes:
-            rows += measure_shape(funlib, queue, shape, dtype, fitting, progress)
-    progress.close()
+    rows = measure(funlib, queue, block, shapes, dtypes, names)
     write_reports(arguments, block, rows)
-
-    bad = [row for row in rows if not (row["verified"] and row["plausible"])]
-    for row in bad:
-        print(
-            f"bench_gemm: {row['dtype']} {row['shape']} {row['label']}: {tables.verdict(row)}",
-            file=sys.stderr,
-        )
-    if not bad and "-" not in (arguments.json, arguments.csv, arguments.markdown):
-        print(f"\nall {len(rows)} rows verified")
-    return 1 if bad or not rows else 0
+    return conclude("bench_gemm", arguments, rows)
 
 
 if __name__ == "__main__":

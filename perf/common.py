@@ -8,6 +8,7 @@ Times in rows are nanoseconds (integers) in the raw samples and say their unit i
 elsewhere.
 """
 
+import contextlib
 import ctypes
 import datetime
 import gc
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -33,12 +35,33 @@ REPETITIONS = 21
 LEAST_WARMUPS = 1
 LEAST_REPETITIONS = 5
 
+# Implementations that can't be rotated call by call, since their threads disturb one another, are
+# measured in this many blocks each.
+ROUNDS = 3
+
+# A call that takes longer than this is measured once.
+SINGLE_SECONDS = 10
+
+# Thread pools spin for a while after a call, on the processors that others need. They sleep when
+# the process uses less than SETTLED_LOAD of one processor over SETTLE_STEP_SECONDS. A pool that is
+# told to spin for ever is not waited for longer than SETTLE_LIMIT_SECONDS.
+SETTLED_LOAD = 0.1
+SETTLE_STEP_SECONDS = 0.02
+SETTLE_LIMIT_SECONDS = 1.0
+
+# The data types of the benchmarks, with what outputs hold before a checked call, to show elements
+# that were not written (and, in floating point, ones that were read).
+POISON = {"float32": math.nan, "float64": math.nan, "int32": -0x21524111}
+
 # Variables that slow NumPy's BLAS (or choose its threads) without a trace in the code.
 BLAS_SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS")
 
 # Load of the last minute, by processor, above which a run is marked as disturbed.
 IDLE_LOAD = 0.75
+
+# Part of all processors that other programs may use during a run before it is marked as disturbed.
+OTHERS_LIMIT = 0.05
 
 PACKAGES = ("numpy", "intel-sycl-rt", "intel-cmplr-lib-rt", "intel-opencl-rt")
 
@@ -76,6 +99,36 @@ class Samples:
         return all(k <= t for k, t in zip(self.kernel_ns, self.total_ns, strict=False))
 
 
+@contextlib.contextmanager
+def no_collection():
+    """While it lasts, Python collects no garbage: that would be counted as part of a call."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def rotated(names, turn):
+    """The names as a list, beginning with another one each turn."""
+    names = list(names)
+    first = turn % len(names) if names else 0
+    return names[first:] + names[:first]
+
+
+def settle():
+    """Waits until the threads of this process sleep; False if they didn't in time."""
+    limit = now_ns() + SETTLE_LIMIT_SECONDS * 1e9
+    while now_ns() < limit:
+        wall, used = now_ns(), time.process_time_ns()
+        time.sleep(SETTLE_STEP_SECONDS)
+        if time.process_time_ns() - used < SETTLED_LOAD * (now_ns() - wall):
+            return True
+    return False
+
+
 def measure_rotated(calls, budget_seconds):
     """Times implementations against one another.
 
@@ -91,19 +144,42 @@ def measure_rotated(calls, budget_seconds):
             call()
         plan[name] = (warmups, measured)
     samples = {name: Samples() for name in calls}
-    names = list(calls)
-    collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle of a call would be counted as part of it
-    try:
+    with no_collection():
         for turn in range(max((measured for _, measured in plan.values()), default=0)):
-            first = turn % len(names)
-            for name in names[first:] + names[:first]:
+            for name in rotated(calls, turn):
                 if turn < plan[name][1]:
                     samples[name].add(*calls[name]())
-    finally:
-        if collecting:
-            gc.enable()
-    return {name: (plan[name][0], samples[name]) for name in names}
+    return {name: (plan[name][0], samples[name]) for name in calls}
+
+
+def measure_in_blocks(calls, budget_seconds):
+    """Times implementations against one another that have threads of their own.
+
+    calls: {name: call}; call.block(count) makes so many calls in a row, leaves no spinning thread
+    behind and returns [(total ns, kernel ns or None)]. The repetitions come in ROUNDS blocks, each
+    with its own warm-ups; blocks of the implementations alternate, in an order that rotates, so
+    that a drift of the machine hits all alike. budget_seconds: as in `repetitions`; calls that
+    don't make all repetitions have LEAST_WARMUPS a block. A call of more than SINGLE_SECONDS is
+    made once, without warm-up. Returns {name: (warm-ups of each block, Samples)}.
+    """
+    plan, samples = {}, {name: Samples() for name in calls}
+    for name, call in calls.items():
+        ((total_ns, kernel_ns),) = call.block(1)
+        if total_ns > SINGLE_SECONDS * 1e9:
+            samples[name].add(total_ns, kernel_ns)
+            plan[name] = (0, 0)
+            continue
+        warmups, measured = repetitions(total_ns / 1e9, budget_seconds)
+        if measured < REPETITIONS:
+            warmups = LEAST_WARMUPS
+        plan[name] = (warmups, math.ceil(measured / ROUNDS))
+    for turn in range(ROUNDS):
+        for name in rotated(calls, turn):
+            warmups, measured = plan[name]
+            if measured:
+                for sample in calls[name].block(warmups + measured)[warmups:]:
+                    samples[name].add(*sample)
+    return {name: (plan[name][0], samples[name]) for name in calls}
 
 
 def median(values):
@@ -168,6 +244,31 @@ def usable_cpus():
         return os.cpu_count()
 
 
+class OtherPrograms:
+    """How much of the processors other programs use, from the making of this object on."""
+
+    def __init__(self):
+        self.start = self.seconds()
+
+    @staticmethod
+    def seconds():
+        """(seconds that pass, processor seconds of all other programs), from some origin."""
+        usage = [
+            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ]
+        own = sum(part.ru_utime + part.ru_stime for part in usage)
+        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[1:9])
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return time.perf_counter(), busy - own
+
+    def processors(self):
+        """How many processors they used on average. Child processes count as others until this
+        process has waited for their end."""
+        (start, before), (now, after) = self.start, self.seconds()
+        return max(0.0, (after - before) / (now - start))
+
+
 def git_revision():
     """The source's revision, "-dirty" if files were changed; None without git or a repository."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -178,19 +279,29 @@ def git_revision():
     return done.stdout.strip() or None
 
 
+def openblas():
+    """The OpenBLAS inside NumPy's package as a ctypes library; None if NumPy has another BLAS."""
+    for library in (Path(np.__file__).parent.parent / "numpy.libs").glob("lib*openblas*.so*"):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(str(library))
+    return None
+
+
 def numpy_blas():
     """NumPy's BLAS, with the kernels that it chose for this processor where it tells (OpenBLAS)."""
     blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     text = " ".join(str(blas[key]) for key in ("name", "version") if blas.get(key)) or "unknown"
-    for library in (Path(np.__file__).parent.parent / "numpy.libs").glob("lib*openblas*.so*"):
-        try:
-            openblas = ctypes.CDLL(str(library))
-            core = openblas.scipy_openblas_get_corename64_
-        except (OSError, AttributeError):
-            continue
-        core.restype = ctypes.c_char_p
-        return f"{text}, {core().decode()} kernels"
-    return text
+    core = getattr(openblas(), "scipy_openblas_get_corename64_", None)
+    if core is None:
+        return text
+    core.restype = ctypes.c_char_p
+    return f"{text}, {core().decode()} kernels"
+
+
+def numpy_threads():
+    """Number of threads of NumPy's BLAS; None where it doesn't tell."""
+    threads = getattr(openblas(), "scipy_openblas_get_num_threads64_", None)
+    return None if threads is None else threads()
 
 
 def package_versions():
@@ -266,7 +377,24 @@ def environment_rows(block):
         ("NumPy's BLAS", block["numpy_blas"]),
         ("date", block["date"]),
     ]
+    rows += [
+        (
+            f"roofs, {dtype}",
+            f"{found['multiply_add_gflops']:,.1f} GFLOP/s multiply-add, "
+            f"{found['copy_gb_s']:,.1f} GB/s copy",
+        )
+        for dtype, found in block.get("roofs", {}).items()
+    ]
+    rows += [(name, peer_text(peer)) for name, peer in block.get("peers", {}).items()]
     return rows + [("WARNING", text) for text in block["warnings"]]
+
+
+def peer_text(peer):
+    """A peer's entry in the environment block (peers.Peer.describe) as text."""
+    parts = [f"{name} {version}" for name, version in peer["versions"].items()]
+    if peer["threads"] is not None:
+        parts.append(f"{peer['threads']} threads")
+    return ", ".join([*parts, f"in {peer['process']}"])
 
 
 # ---- result files and the terminal -----------------------------------------------------------

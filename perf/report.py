@@ -12,6 +12,8 @@ import argparse
 import sys
 
 import common
+import compare
+import roofline
 import startup
 import tables
 
@@ -31,27 +33,43 @@ INDEX = f"""\
 """
 
 
-def gemm_page(results):
-    """The tables of a GEMM result file, one a data type."""
+def gemm_page(name, results):
+    """The tables of a GEMM result file, one a data type, each with its chart."""
     parts = []
+    shown = charts(name, results)
     for dtype in dict.fromkeys(row["dtype"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["dtype"] == dtype]
-        parts += [f"## {dtype}", tables.table(tables.GEMM, rows, "github")]
+        parts.append(f"## {dtype}")
+        if dtype in shown:
+            parts.append(f"![Roofline chart, {dtype}]({shown[dtype].name})")
+        parts.append(tables.table(tables.GEMM, rows, "github"))
     return [*parts, tables.GEMM_NOTES]
 
 
-def startup_page(results):
+def charts(name, results):
+    """{data type: path} of the roofline charts of a result file."""
+    found = results["environment"].get("roofs", {}) if results["kind"] == "gemm" else {}
+    return {dtype: PAGES / f"{name}-{dtype}.svg" for dtype in found}
+
+
+def compare_page(_, results):
+    """The tables of a comparison with peers, two a data type."""
+    return compare.page(results["rows"])
+
+
+def startup_page(_, results):
     """The table of a start-up result file."""
     return [tables.table(tables.STARTUP, results["rows"], "github"), tables.STARTUP_NOTES]
 
 
-def overhead_page(results):
+def overhead_page(_, results):
     """The table of a call overhead result file."""
     return [tables.table(tables.OVERHEAD, results["rows"], "github"), tables.OVERHEAD_NOTES]
 
 
 KINDS = {
     "gemm": ("GEMM", gemm_page),
+    "compare": ("Beside other libraries", compare_page),
     "startup": ("Start-up", startup_page),
     "overhead": ("Call overhead", overhead_page),
 }
@@ -62,10 +80,10 @@ def title_of(results):
     return f"{KINDS[results['kind']][0]}: {results['environment']['device']}"
 
 
-def page_of(results):
+def page_of(name, results):
     """A result file as Markdown."""
     environment = tables.environment_table(results["environment"], "github")
-    body = KINDS[results["kind"]][1](results)
+    body = KINDS[results["kind"]][1](name, results)
     return "\n\n".join([f"# {title_of(results)}", GENERATED, environment, *body]) + "\n"
 
 
@@ -152,17 +170,36 @@ def with_figures(path, figures):
     return f"{head}{BEGIN}\n{figures}\n{END}{tail}"
 
 
-def texts():
-    """{path: text} of everything that is made. Raises ValueError for damaged results."""
+def result_files():
+    """{name: results} of perf/results. Raises ValueError for damaged ones."""
     files = {path.stem: common.read_results(path) for path in sorted(common.RESULTS.glob("*.json"))}
     for name, results in files.items():
         if results["kind"] not in KINDS:
             raise ValueError(f"{name}.json: kind {results['kind']!r} is none of {', '.join(KINDS)}")
-    made = {PAGES / f"{name}.md": page_of(results) for name, results in files.items()}
+    return files
+
+
+def texts(files):
+    """{path: text} of the texts that are made. Raises ValueError for files without marker lines."""
+    made = {PAGES / f"{name}.md": page_of(name, results) for name, results in files.items()}
     made[PAGES / "README.md"] = index_of(files)
     made[README] = with_figures(README, figures_of(files))
     made[LADDER] = with_figures(LADDER, ladder_figures(files))
     return made
+
+
+def write(path, made, pictures):
+    """Writes a text or draws a picture, or removes what is neither; returns what was done."""
+    shown = path.relative_to(common.ROOT)
+    if path in made:
+        common.write_text(path, made[path])
+        return f"wrote {shown}"
+    if path in pictures:
+        results, dtype = pictures[path]
+        roofline.draw(results["rows"], results["environment"], dtype, [path])
+        return f"drew {shown}"
+    path.unlink()
+    return f"removed {shown}, which has no results"
 
 
 def main(argv=None):
@@ -173,28 +210,32 @@ def main(argv=None):
     )
     arguments = parser.parse_args(argv)
     try:
-        made = texts()
+        files = result_files()
+        made = texts(files)
     except (OSError, ValueError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 1
-    stale = []
+    stale, pictures = [], {}
     for path, text in made.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path)
-    stale += [path for path in PAGES.glob("*.md") if path not in made]
+    for name, results in files.items():
+        for dtype, path in charts(name, results).items():
+            pictures[path] = (results, dtype)
+            # Its bytes depend on matplotlib's version, so they are not compared.
+            if not path.exists() or PAGES / f"{name}.md" in stale:
+                stale.append(path)
+    known = made.keys() | pictures.keys()
+    stale += [path for path in PAGES.glob("*") if path not in known]
     for path in stale:
-        shown = path.relative_to(common.ROOT)
         if arguments.check:
             print(
-                f"report: {shown} isn't what perf/results gives; run python perf/report.py",
+                f"report: {path.relative_to(common.ROOT)} isn't what perf/results gives; run "
+                "python perf/report.py",
                 file=sys.stderr,
             )
-        elif path in made:
-            common.write_text(path, made[path])
-            print(f"wrote {shown}")
         else:
-            path.unlink()
-            print(f"removed {shown}, which has no results")
+            print(write(path, made, pictures))
     return 1 if arguments.check and stale else 0
 
 

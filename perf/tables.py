@@ -53,6 +53,7 @@ GEMM = (
     ("total ms", "right", lambda r: milliseconds(r["total_ms"])),
     ("spread", "right", lambda r: percent(r["total_spread"])),
     ("GFLOP/s", "right", lambda r: fixed(r["gflops"], 1)),
+    ("of roof", "right", lambda r: percent(r.get("roof_fraction"))),
     ("vs gemm", "right", lambda r: "-" if r["speedup"] is None else f"{r['speedup']:.2f}x"),
     ("max error", "right", lambda r: error_text(r["max_error"])),
     ("verified", "left", verdict),
@@ -62,11 +63,48 @@ GEMM = (
 GEMM_NOTES = (
     "Times are medians. kernel: on the device, from event profiling. total: one call until its "
     "wait returns, with submission, allocation and destruction; its spread is the distance "
-    "between the quartiles. GFLOP/s and the speed-up over `gemm` are of the total. first: the "
-    "first call of the run, with compilation where the kernel cache did not have the kernel. "
-    f"reps: measured repetitions ({common.REPETITIONS}, fewer for slow calls). max error: against "
-    "a float64 reference (exact arithmetic modulo 2^32 for int32); verified: within the error "
-    "bound of any order of summation."
+    "between the quartiles. GFLOP/s and the speed-up over `gemm` are of the total. of roof: "
+    "GFLOP/s over what the device allows, the lower of its multiply-add peak and its copy "
+    "bandwidth times the operations for each byte that has to move, both measured in the same "
+    "run. first: the first call of the run, with compilation where the kernel cache did not have "
+    f"the kernel. reps: measured repetitions ({common.REPETITIONS}, fewer for slow calls). max "
+    "error: against a float64 reference (exact arithmetic modulo 2^32 for int32); verified: within "
+    "the error bound of any order of summation."
+)
+
+ROOFLINE = (
+    ("M x K x N", "left", lambda r: r["shape"]),
+    ("implementation", "left", lambda r: r["label"]),
+    ("FLOP/byte", "right", lambda r: fixed(r["intensity"], 1)),
+    ("roof GFLOP/s", "right", lambda r: fixed(r["roof_gflops"], 1)),
+    ("GFLOP/s", "right", lambda r: fixed(r["gflops"], 1)),
+    ("of roof", "right", lambda r: percent(r["roof_fraction"])),
+    ("verified", "left", verdict),
+)
+ROOFLINE_NOTES = (
+    "FLOP/byte: operations for each byte that has to move, every element of A, B and C once. roof: "
+    "the lower of the multiply-add peak and the copy bandwidth times that, both measured in the "
+    "same run. GFLOP/s are from call to result, by medians."
+)
+
+COMPARE = (
+    ("M x K x N", "left", lambda r: r["shape"]),
+    ("implementation", "left", lambda r: r["label"]),
+    ("kernel ms", "right", lambda r: milliseconds(r["kernel_ms"])),
+    ("total ms", "right", lambda r: milliseconds(r["total_ms"])),
+    ("spread", "right", lambda r: percent(r["total_spread"])),
+    ("GFLOP/s", "right", lambda r: fixed(r["gflops"], 1)),
+    ("of funlib's", "right", lambda r: f"{r['ratio']:.2f}x"),
+    ("max error", "right", lambda r: error_text(r["max_error"])),
+    ("verified", "left", verdict),
+    ("reps", "right", lambda r: str(r["repetitions"])),
+)
+COMPARE_NOTES = (
+    "Times are medians. kernel: on the device, from event profiling; peers don't tell. total: one "
+    "call until its result is there, with allocation and destruction, on inputs that lie where the "
+    "implementation computes; its spread is the distance between the quartiles. GFLOP/s are of the "
+    "total. Ratios are the peer's total over funlib's: above 1, funlib is faster. fastest: of the "
+    "peers, on that shape. max error and verified: as in the GEMM benchmark."
 )
 
 STARTUP = (
@@ -128,13 +166,13 @@ def comma_separated(rows):
     return text.getvalue()
 
 
-def github(headers, lines):
-    """A Markdown table: the first column to the left, figures to the right."""
+def plain(headers, lines, style="github"):
+    """A table of texts: the first column to the left, figures to the right."""
     return tabulate(
         lines,
         headers=headers,
         colalign=["left", *("right" for _ in headers[1:])],
-        tablefmt="github",
+        tablefmt=style,
         disable_numparse=True,
     )
 
@@ -151,7 +189,7 @@ def gemm_pivot(rows, names):
     }
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     lines = [[shape, *(cells.get((shape, name), "-") for name in names)] for shape in shapes]
-    return github(["M x K x N", *names], lines)
+    return plain(["M x K x N", *names], lines)
 
 
 def gemm_by_kernel(rows):
@@ -160,4 +198,4 @@ def gemm_by_kernel(rows):
     names = list(dict.fromkeys(row["implementation"] for row in rows))
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     lines = [[name, *(cells.get((name, shape), "-") for shape in shapes)] for name in names]
-    return github(["M x K x N", *shapes], lines)
+    return plain(["M x K x N", *shapes], lines)

@@ -6,6 +6,9 @@ import numpy as np
 
 import funlib
 
+# funlib_roof
+ROOFS = {"roof_copy": 0, "roof_multiply_add": 1}
+
 _int64 = ctypes.c_int64
 _pointer = ctypes.c_void_p
 
@@ -55,12 +58,17 @@ class Library:
 
     def kernel_object(self, kernel, dtype, transpose_a, transpose_b, parameters="", queue="tests"):
         """An object-state SYCLBIN image of a kernel, with "NAME=value ..." over its defaults: bytes."""
+        options = (self.dtype_code(dtype), int(transpose_a), int(transpose_b), parameters.encode())
+        return self._image(queue, "gemm_kernel_object", kernel.encode(), *options)
+
+    def roof_kernel_object(self, roof, dtype, queue="tests"):
+        """An object-state SYCLBIN image of the kernel of a roof, a number of ROOFS: bytes."""
+        return self._image(queue, "roof_kernel_object", roof, self.dtype_code(dtype))
+
+    def _image(self, queue, name, *arguments):
         made_on, data, size = _pointer(), _pointer(), _int64()
         self.call("queue_get", queue.encode(), ctypes.byref(made_on))
-        code = self.dtype_code(dtype)
-        options = (made_on, kernel.encode(), code, int(transpose_a), int(transpose_b))
-        options += (parameters.encode(),)
-        self.call("gemm_kernel_object", *options, ctypes.byref(data), ctypes.byref(size))
+        self.call(name, made_on, *arguments, ctypes.byref(data), ctypes.byref(size))
         image = ctypes.string_at(data, size.value)
         self.library.funlib_free(data)
         self.library.funlib_queue_release(made_on)

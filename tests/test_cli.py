@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from helpers import SOURCE, merged_environment
 
@@ -95,8 +96,63 @@ def test_bench_gemm(tmp_path):
     text = script("bench_gemm.py", "--shapes", "3x8x24", "--json", out)
     for kernel in funlib.kernels():
         assert kernel.name in text
-    content = json.dumps(json.loads(out.read_text()))
-    assert "gemm_tiled" in content
+    results = json.loads(out.read_text())
+    assert "gemm_tiled" in json.dumps(results)
+    found = results["environment"]["roofs"]["float32"]
+    assert "of roof" in text
+    for row in results["rows"]:
+        roof = min(found["multiply_add_gflops"], row["intensity"] * found["copy_gb_s"])
+        assert row["roof_fraction"] == pytest.approx(row["gflops"] / roof)
+
+
+def test_roofline(tmp_path):
+    """Measured or drawn from results: a table, and a chart in both formats that names what is on
+    it."""
+    pytest.importorskip("matplotlib", reason="perf/roofline.py needs matplotlib")
+    out = tmp_path / "result.json"
+    options = ("--picture", tmp_path / "pictures" / "measured")
+    kernels = ("gemm", "gemm_tiled", "dispatch")
+    options += ("--shapes", "3x8x24", "16x16x16", "--kernels", *kernels)
+    text = script("roofline.py", *options, "--json", out)
+    results = json.loads(out.read_text())
+    assert [row["implementation"] for row in results["rows"]] == [*kernels] * 2
+    drawn = script("roofline.py", "--results", out, "--picture", tmp_path / "pictures" / "drawn")
+    for name in (*kernels, "3x8x24", "multiply-add"):
+        assert name in text
+        assert name in drawn
+    for name in ("measured", "drawn"):
+        png, svg = (tmp_path / "pictures" / f"{name}-float32.{form}" for form in ("png", "svg"))
+        assert png.read_bytes().startswith(b"\x89PNG")
+        for word in (*kernels, "3x8x24", "copy bandwidth", "multiply-add peak"):
+            assert word in svg.read_text()
+
+
+def test_roofline_needs_roofs(tmp_path):
+    """Results of a run that measured none, or of another benchmark."""
+    pytest.importorskip("tabulate", reason="perf/ needs tabulate (pip install .[perf])")
+    for kind, message in (("gemm", "measured no roofs"), ("startup", "startup")):
+        path = tmp_path / f"{kind}.json"
+        path.write_text(json.dumps({"kind": kind, "environment": {}, "rows": []}))
+        result = subprocess.run(
+            [sys.executable, SOURCE / "perf" / "roofline.py", "--results", path],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 2
+        assert message in result.stderr
+
+
+def test_compare(tmp_path):
+    """A peer in the same process, of which the environment tells, and rows that were verified."""
+    out = tmp_path / "result.json"
+    text = script("compare.py", "--shapes", "3x8x24", "--peers", "numpy", "--json", out)
+    assert "geometric mean" in text
+    results = json.loads(out.read_text())
+    assert [row["implementation"] for row in results["rows"]] == ["funlib", "numpy"]
+    assert all(row["verified"] for row in results["rows"])
+    assert results["environment"]["peers"]["numpy"]["versions"]["NumPy"] == np.__version__
 
 
 def test_report_is_up_to_date():

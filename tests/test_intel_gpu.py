@@ -12,6 +12,7 @@ import struct
 import subprocess
 
 import pytest
+from c_interface import ROOFS
 
 import funlib
 
@@ -116,15 +117,31 @@ CASES = [(kernel, dtype, False, False) for kernel, dtype in KERNEL_DTYPES] + [
 ]
 
 
-@pytest.mark.parametrize(("kernel", "dtype", "transpose_a", "transpose_b"), CASES)
-def test_compiles(
-    queue, c_library, ocloc, report, tmp_path, kernel, dtype, transpose_a, transpose_b
-):
+@pytest.fixture
+def compile_image(queue, ocloc, report, tmp_path):
+    """compile_image(image, kernel, dtype, layout): compiles a kernel object for each GPU."""
     if queue.device.backend not in ("opencl", "level_zero"):
         pytest.skip(f"kernel objects of {queue.device.backend} hold no SPIR-V")
-    image = c_library.kernel_object(kernel, dtype, transpose_a, transpose_b)
-    modules = spirv_modules(image)
-    assert len(modules) == 1, f"{len(modules)} SPIR-V modules in an image of {len(image)} bytes"
+
+    def compile_(image, kernel, dtype, layout):
+        modules = spirv_modules(image)
+        assert len(modules) == 1, f"{len(modules)} SPIR-V modules in an image of {len(image)} bytes"
+        for gpu in GPUS:
+            report(kernel, dtype, layout, gpu, ocloc(modules[0], gpu, dtype, tmp_path))
+
+    return compile_
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "transpose_a", "transpose_b"), CASES)
+def test_compiles(c_library, compile_image, kernel, dtype, transpose_a, transpose_b):
     layout = "nt"[transpose_a] + "nt"[transpose_b]
-    for gpu in GPUS:
-        report(kernel, dtype, layout, gpu, ocloc(modules[0], gpu, dtype, tmp_path))
+    image = c_library.kernel_object(kernel, dtype, transpose_a, transpose_b)
+    compile_image(image, kernel, dtype, layout)
+
+
+@pytest.mark.parametrize(
+    ("roof", "dtype"),
+    [("roof_copy", "int32")] + [("roof_multiply_add", t) for t in ("float32", "float64", "int32")],
+)
+def test_roofs_compile(c_library, compile_image, roof, dtype):
+    compile_image(c_library.roof_kernel_object(ROOFS[roof], dtype), roof, dtype, "-")

@@ -72,6 +72,8 @@ int main(void) {
   INVALID(funlib_tuning_count(NULL, NULL));
   INVALID(funlib_tuning_clear(NULL));
   INVALID(funlib_gemm_kernel_object(NULL, NULL, FUNLIB_FLOAT32, 0, 0, NULL, NULL, NULL));
+  INVALID(funlib_roof_measure(NULL, FUNLIB_ROOF_COPY, FUNLIB_FLOAT32, NULL));
+  INVALID(funlib_roof_kernel_object(NULL, FUNLIB_ROOF_COPY, FUNLIB_FLOAT32, NULL, NULL));
   funlib_queue_release(NULL);
   funlib_event_release(NULL);
   funlib_tensor_release(NULL);
@@ -146,6 +148,12 @@ int main(void) {
   options.alpha = 0.5;
   INVALID(funlib_gemm(b, b, &options, &c, NULL));
   CHECK(c == NULL);
+
+  funlib_roof_result roof = {0, 0, 0, 0};
+  INVALID(funlib_roof_measure(queue, (funlib_roof)99, FUNLIB_FLOAT32, &roof));
+  INVALID(funlib_roof_measure(queue, FUNLIB_ROOF_MULTIPLY_ADD, (funlib_dtype)99, &roof));
+  INVALID(funlib_roof_measure(queue, FUNLIB_ROOF_COPY, FUNLIB_FLOAT32, NULL));
+  CHECK(roof.launches == 0);
 
   funlib_tensor_release(a);
   funlib_tensor_release(b);

@@ -405,6 +405,31 @@ FUNLIB_API funlib_status funlib_gemm_kernel_object(funlib_queue* queue, const ch
                                                    void** data, int64_t* size);
 FUNLIB_API void funlib_free(void* data);
 
+/* ---- roofs --------------------------------------------------------------------------------- */
+
+/* What bounds every kernel on a device. Both are measured by kernels of the library, in plain code
+ * that uses no matrix engine, and their results are checked. */
+typedef enum funlib_roof {
+  FUNLIB_ROOF_COPY = 0,        /* bytes read and written by a copy far larger than the caches */
+  FUNLIB_ROOF_MULTIPLY_ADD = 1 /* operations of independent multiply-adds in registers, two each */
+} funlib_roof;
+typedef struct funlib_roof_result {
+  double per_second; /* bytes or operations per second: work / time */
+  double work;       /* bytes or operations of one launch */
+  uint64_t time_ns;  /* of the fastest launch: the device's, on a queue with profiling, else the
+                        host's from submission to completion */
+  int64_t launches;  /* measured */
+} funlib_roof_result;
+/* Waits for the queue and keeps the device busy for half a second to a second. Copies of 128 MiB or
+ * four times the cache are made; the memory goes back to the driver, with what else was held for reuse.
+ * dtype: of the multiply-adds; FUNLIB_ROOF_COPY doesn't depend on it. FUNLIB_ERROR_UNSUPPORTED if the
+ * device lacks the type, FUNLIB_ERROR_RUNTIME if a result is wrong. */
+FUNLIB_API funlib_status funlib_roof_measure(funlib_queue* queue, funlib_roof roof,
+                                             funlib_dtype dtype, funlib_roof_result* result);
+/* As funlib_gemm_kernel_object: the kernel of a roof, in the form that GPUs run. */
+FUNLIB_API funlib_status funlib_roof_kernel_object(funlib_queue* queue, funlib_roof roof,
+                                                   funlib_dtype dtype, void** data, int64_t* size);
+
 #ifdef __cplusplus
 }
 #endif

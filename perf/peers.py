@@ -1,0 +1,277 @@
+"""What is measured beside one another: funlib and its peers, behind one interface.
+
+A peer is a class with a row in PEERS. It says where it can compute and on which data types, what it
+is made of, and prepares calls on its own copies of the inputs. Nothing here needs funlib or more
+than NumPy to be imported, so that a process without either the one or the other peer can use it
+(perf/peer_process.py).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import common
+import numpy as np
+
+# ---- calls -----------------------------------------------------------------------------------
+
+
+class Call:
+    """One product, ready to be made again and again."""
+
+    settled = True  # False once threads did not go to sleep after a block
+
+    def checked(self):
+        """The first call, into a poisoned output: (total ns, result as an ndarray)."""
+        raise NotImplementedError
+
+    def __call__(self):
+        """One measured call, to its end: (total ns, kernel ns or None). The result is allocated and
+        freed within the total."""
+        raise NotImplementedError
+
+    def block(self, count):
+        """So many measured calls in a row, as a list; then waits until the threads sleep."""
+        with common.no_collection():
+            samples = [self() for _ in range(count)]
+        self.settled = common.settle() and self.settled
+        return samples
+
+
+class FunlibCall(Call):
+    """One way to multiply on the device: a kernel by name, or (kernel None) the dispatch."""
+
+    def __init__(self, funlib, queue, a, b, kernel):
+        self.funlib, self.queue, self.a, self.b, self.kernel = funlib, queue, a, b, kernel
+
+    def checked(self):
+        dtype = self.a.dtype.name
+        shape = (self.a.shape[0], self.b.shape[1])
+        out = self.funlib.DeviceTensor.full(shape, common.POISON[dtype], dtype, self.queue)
+        out.wait()
+        start = common.now_ns()
+        self.funlib.gemm(self.a, self.b, out=out, kernel=self.kernel).wait()
+        return common.now_ns() - start, out.to_host()
+
+    def __call__(self):
+        gemm, a, b, kernel = self.funlib.gemm, self.a, self.b, self.kernel
+        start = common.now_ns()
+        c = gemm(a, b, kernel=kernel)
+        c.wait()
+        event = c.event
+        del c
+        total = common.now_ns() - start
+        return total, event.times.kernel_ns
+
+
+class NumpyCall(Call):
+    """NumPy's product on the host."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def checked(self):
+        poison = common.POISON[self.a.dtype.name]
+        out = np.full((self.a.shape[0], self.b.shape[1]), poison, self.a.dtype)
+        start = common.now_ns()
+        np.matmul(self.a, self.b, out=out)
+        return common.now_ns() - start, out
+
+    def __call__(self):
+        a, b = self.a, self.b
+        start = common.now_ns()
+        c = a @ b
+        del c
+        return common.now_ns() - start, None
+
+
+class TorchCall(Call):
+    """PyTorch's product on the CPU, which is done when the call returns."""
+
+    def __init__(self, torch, a, b):
+        self.torch, self.dtype = torch, a.dtype
+        self.a, self.b = self.tensor(a), self.tensor(b)
+
+    def bits(self):
+        """Name of the integers as wide as the elements. Elements pass between the two libraries as
+        such, since NumPy lacks types that PyTorch has."""
+        return f"int{8 * self.dtype.itemsize}"
+
+    def tensor(self, array):
+        """A tensor with a copy of the ndarray."""
+        integers = self.torch.from_numpy(array.view(self.bits()).copy())
+        return integers.view(getattr(self.torch, self.dtype.name))
+
+    def checked(self):
+        torch = self.torch
+        shape = (self.a.shape[0], self.b.shape[1])
+        out = torch.full(shape, common.POISON[self.dtype.name], dtype=self.a.dtype)
+        start = common.now_ns()
+        torch.matmul(self.a, self.b, out=out)
+        total = common.now_ns() - start
+        return total, out.view(getattr(torch, self.bits())).numpy().view(self.dtype)
+
+    def __call__(self):
+        matmul, a, b = self.torch.matmul, self.a, self.b
+        start = common.now_ns()
+        c = matmul(a, b)
+        del c
+        return common.now_ns() - start, None
+
+
+class DpnpCall(Call):
+    """dpnp's product on a SYCL queue of its own."""
+
+    def __init__(self, dpnp, queue, a, b):
+        self.dpnp, self.queue = dpnp, queue
+        self.a, self.b = dpnp.asarray(a, sycl_queue=queue), dpnp.asarray(b, sycl_queue=queue)
+        queue.wait()
+
+    def checked(self):
+        shape = (self.a.shape[0], self.b.shape[1])
+        poison = common.POISON[self.a.dtype.name]
+        out = self.dpnp.full(shape, poison, dtype=self.a.dtype, sycl_queue=self.queue)
+        self.queue.wait()
+        start = common.now_ns()
+        self.dpnp.matmul(self.a, self.b, out=out)
+        self.queue.wait()
+        return common.now_ns() - start, self.dpnp.asnumpy(out)
+
+    def __call__(self):
+        matmul, wait, a, b = self.dpnp.matmul, self.queue.wait, self.a, self.b
+        start = common.now_ns()
+        c = matmul(a, b)
+        wait()
+        del c
+        return common.now_ns() - start, None
+
+
+# ---- implementations -------------------------------------------------------------------------
+
+
+class Peer:
+    """An implementation to compare with. One object stands for it in this process, on one place.
+
+    place: where it computes, see `place_of`.
+    """
+
+    name = None
+    package = None  # what pip installs
+    places = ()  # where it can compute
+    dtypes = ()
+
+    def __init__(self, place):
+        self.place = place
+
+    def load(self):
+        """Imports what the peer needs. Raises ImportError or OSError where that can't be used."""
+
+    def missing(self):
+        """None; or why the peer can't be used, with the command that installs it."""
+        try:
+            self.load()
+        except (ImportError, OSError) as error:
+            return f"{error} ({sys.executable} -m pip install {self.package})"
+        return None
+
+    def describe(self):
+        """{"versions": {what: version}, "threads": number or None, "process": text}, for the
+        environment block. As all below, only where `missing` found nothing."""
+        versions, threads = self.parts()
+        return {"versions": versions, "threads": threads, "process": "the same process"}
+
+    def parts(self):
+        """({what: version}, number of threads or None)."""
+        raise NotImplementedError
+
+    def prepare(self, a, b):
+        """A Call that forms a @ b. a, b: C-contiguous ndarrays of one of `dtypes`, which are copied
+        where the peer does not compute on them as they are."""
+        raise NotImplementedError
+
+    def close(self):
+        """Gives back what the peer holds."""
+
+
+class Numpy(Peer):
+    """NumPy, with the BLAS that its package brings."""
+
+    name = "numpy"
+    package = "numpy"
+    places = ("cpu",)
+    dtypes = ("float32", "float64", "int32")
+
+    def parts(self):
+        return {"NumPy": np.__version__, "BLAS": common.numpy_blas()}, common.numpy_threads()
+
+    def prepare(self, a, b):
+        return NumpyCall(a, b)
+
+
+class Torch(Peer):
+    """PyTorch."""
+
+    name = "torch"
+    package = "torch"
+    places = ("cpu",)
+    dtypes = ("float16", "bfloat16", "float32", "float64", "int32")
+
+    def load(self):
+        import torch
+
+        torch.set_grad_enabled(False)
+        self.torch = torch
+
+    def parts(self):
+        versions = {"PyTorch": self.torch.__version__}
+        for line in self.torch.__config__.show().splitlines():
+            _, found, version = line.partition("Math Kernel Library Version ")
+            if found:
+                versions["MKL"] = version.split()[0]
+        return versions, self.torch.get_num_threads()
+
+    def prepare(self, a, b):
+        return TorchCall(self.torch, a, b)
+
+
+class Dpnp(Peer):
+    """dpnp, NumPy's interface on SYCL devices, with oneMKL."""
+
+    name = "dpnp"
+    package = "dpnp"
+    places = ("cpu",)
+    dtypes = ("float32", "float64", "int32")
+
+    def load(self):
+        # The OpenCL CPU runtime beside it, which no registry of the system names.
+        library = Path(sys.prefix, "lib", "libintelocl.so")
+        if library.exists():
+            os.environ.setdefault("OCL_ICD_FILENAMES", str(library))
+        import dpctl
+        import dpnp
+
+        try:
+            self.queue = dpctl.SyclQueue(self.place)
+        except (dpctl.SyclDeviceCreationError, dpctl.SyclQueueCreationError) as error:
+            raise OSError(f"dpctl finds no SYCL device {self.place!r}: {error}") from error
+        self.dpnp, self.dpctl = dpnp, dpctl
+
+    def parts(self):
+        device = self.queue.sycl_device
+        versions = {
+            "dpnp": self.dpnp.__version__,
+            "dpctl": self.dpctl.__version__,
+            "driver": device.driver_version,
+        }
+        return versions, device.max_compute_units
+
+    def prepare(self, a, b):
+        return DpnpCall(self.dpnp, self.queue, a, b)
+
+
+PEERS = {peer.name: peer for peer in (Numpy, Torch, Dpnp)}
+
+
+def place_of(device):
+    """Where a funlib device computes, in the words of `Peer.places`: "cpu", or its backend."""
+    return "cpu" if device.type == "cpu" else device.backend

@@ -1,0 +1,69 @@
+"""The roofs of a device (copy bandwidth, multiply-add peak) and where GEMM rows lie below them.
+
+An environment block keeps what was measured under "roofs"::
+
+    {"float32": {"copy_gb_s": 20.1, "multiply_add_gflops": 79.3}}
+"""
+
+import numpy as np
+
+
+def measure(funlib, queue, dtypes):
+    """The roofs of the queue's device for each data type, as an environment block keeps them. Takes
+    one to two seconds a type. Raises what funlib.measure_roofs raises."""
+    found = {}
+    for dtype in dtypes:
+        roofs = funlib.measure_roofs(queue, dtype)
+        found[dtype] = {
+            "copy_gb_s": roofs.bytes_per_second / 1e9,
+            "multiply_add_gflops": roofs.operations_per_second / 1e9,
+        }
+    return found
+
+
+def intensity(m, k, n, dtype):
+    """Operations of a product for each byte that it has to move: M K and K N elements read, M N
+    written, each once."""
+    return 2 * m * k * n / ((m * k + k * n + m * n) * np.dtype(dtype).itemsize)
+
+
+def attainable(roofs, operations_per_byte):
+    """GFLOP/s under both roofs of one data type."""
+    return min(roofs["multiply_add_gflops"], operations_per_byte * roofs["copy_gb_s"])
+
+
+def with_roofs(rows, block):
+    """The rows of a GEMM run with "intensity" (operations a byte), "roof_gflops" and
+    "roof_fraction", GFLOP/s from call to result over those of the roof. The last two are None for
+    NumPy beside a device that is not the processor that NumPy uses."""
+    found = []
+    for row in rows:
+        operations_per_byte = intensity(row["m"], row["k"], row["n"], row["dtype"])
+        roof = None
+        if row["kernel"] is not None or block["device_type"] == "cpu":
+            roof = attainable(block["roofs"][row["dtype"]], operations_per_byte)
+        fraction = row["gflops"] / roof if roof else None
+        found.append(
+            row | {"intensity": operations_per_byte, "roof_gflops": roof, "roof_fraction": fraction}
+        )
+    return found
+
+
+def warnings(rows, block):
+    """What rows above the multiply-add peak say of the run, as texts for the environment block.
+
+    Products that fit into caches may be faster than the copy bandwidth allows; nothing that funlib
+    computes in plain code is faster than multiply-adds.
+    """
+    above = {
+        dtype
+        for dtype, found in block["roofs"].items()
+        for row in rows
+        if row["dtype"] == dtype and row["roof_gflops"]
+        if row["gflops"] > found["multiply_add_gflops"]
+    }
+    return [
+        f"some results are above the multiply-add peak of {dtype}, which other programs must have "
+        "disturbed when it was measured"
+        for dtype in sorted(above)
+    ]

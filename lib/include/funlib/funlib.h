@@ -422,7 +422,7 @@ typedef struct funlib_roof_result {
 } funlib_roof_result;
 /* Waits for the queue and keeps the device busy for half a second to a second. Copies of 128 MiB or
  * four times the cache are made; the memory goes back to the driver, with what else was held for reuse.
- * dtype: of the multiply-adds; FUNLIB_ROOF_COPY doesn't depend on it. FUNLIB_ERROR_UNSUPPORTED if the
+ * dtype: products of it are counted, in the type of their sums; FUNLIB_ROOF_COPY doesn't depend on it. FUNLIB_ERROR_UNSUPPORTED if the
  * device lacks the type, FUNLIB_ERROR_RUNTIME if a result is wrong. */
 FUNLIB_API funlib_status funlib_roof_measure(funlib_queue* queue, funlib_roof roof,
                                              funlib_dtype dtype, funlib_roof_result* result);

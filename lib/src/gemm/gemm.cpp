@@ -158,7 +158,8 @@ Batches merged(const BatchShape& batch, const Operand& a, const Operand& b, cons
 
 // Rows of matrices that share B and follow each other in A and C are rows of one larger product.
 void fold_into_rows(GemmProblem& problem, Batches& batches, const Operand& a, const Operand& c) {
-  if (batches.dimensions == 0 || a.transposed || problem.bias == Bias::column) return;
+  if (batches.dimensions == 0 || batches.count == 0) return;
+  if (a.transposed || problem.bias == Bias::column) return;
   const int64_t last = batches.dimensions - 1;
   if (batches.b_strides[last] != 0 ||
       batches.a_strides[last] != problem.m * a.leading_dimension ||
@@ -537,7 +538,11 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   product.left = left;
   product.right = right;
   product.output = output;
-  product.choice = choose_gemm(problem, wish, device);
+  // An empty product is planned too, by whoever asks what would be done.
+  GemmProblem planned = problem;
+  for (int64_t* extent : {&planned.m, &planned.n, &planned.batches})
+    *extent = std::max<int64_t>(*extent, 1);
+  product.choice = choose_gemm(planned, wish, device);
   return product;
 }
 

@@ -90,8 +90,7 @@ GemmPlan split_k_plan(const ParameterValues& p, const GemmProblem& problem,
   constexpr int64_t groups_per_unit = 4;
   const int64_t edge = p[0], tile = 2 * edge;
   const int64_t groups = groups_per_unit * std::max<int64_t>(info.compute_units, 1);
-  const int64_t output_tiles =
-      std::max<int64_t>(tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches, 1);
+  const int64_t output_tiles = tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
   const int64_t thinnest = std::max<int64_t>(problem.k / p[1], 1);
   const int64_t most = std::clamp<int64_t>(groups / output_tiles, 1, thinnest);
   const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, most), edge), 1) * edge;
@@ -123,9 +122,8 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
                      const funlib_device_info& info) {
   const VectorParameters kernel(p);
   const int64_t threads = std::max<int64_t>(info.compute_units, 1);
-  // An empty product is planned too, by whoever asks whether the kernel could do it.
-  const int64_t row_tiles = std::max<int64_t>(tiles(problem.m, kernel.mr), 1);
-  const int64_t column_tiles = std::max<int64_t>(tiles(problem.n, kernel.nr), 1);
+  const int64_t row_tiles = tiles(problem.m, kernel.mr);
+  const int64_t column_tiles = tiles(problem.n, kernel.nr);
   const int64_t most_rows = kernel.mc / kernel.mr;
   const int64_t fewest = tiles(row_tiles, most_rows);
   GemmPlan plan{1, 1, kernel.mr, kernel.nr, kernel.mc * kernel.kc + kernel.kc * kernel.nr};

@@ -20,8 +20,8 @@ constexpr int most_rows = 4, COLUMNS = FUNLIB_COLUMNS, unroll = 4;
 #if FUNLIB_TRANSPOSE_B
 
 // Dot products of row i of op(A) with `unroll` columns of op(B) from j.
-inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, int64 i,
-                         int64 j, int columns, Acc (&out)[unroll]) {
+inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, int64 i, int64 j,
+                         int columns, Acc (&out)[unroll]) {
   Vector sum[unroll];
   for (int c = 0; c < unroll; ++c) sum[c] = Vector(Acc(0));
   // Columns past the end repeat the first: computed, never stored.
@@ -38,8 +38,7 @@ inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, 
   for (int c = 0; c < unroll; ++c) {
     Acc total = 0;
     for (int l = 0; l < lanes; ++l) total += sum[c][l];
-    for (int64 rest = k; rest < K; ++rest)
-      total += element_a(A, lda, i, rest) * Acc(from[c][rest]);
+    for (int64 rest = k; rest < K; ++rest) total += element_a(A, lda, i, rest) * Acc(from[c][rest]);
     out[c] = total;
   }
 }
@@ -70,8 +69,7 @@ inline void add_rows(const Acc* a, const T* B, int64 ldb, int columns, Acc* y) {
 FUNLIB_KERNEL(2, 1, 1)
 void gemv_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_columns) {
   using namespace funlib;
-  const int64 first =
-      output_tile(M, N, most_rows, block_columns, batches, A, B, C).column;
+  const int64 first = output_tile(M, N, most_rows, block_columns, batches, A, B, C).column;
   const Output output(C, ldc, alpha, beta, bias);
   const int64 end = min(N, first + block_columns);
 #if FUNLIB_TRANSPOSE_B

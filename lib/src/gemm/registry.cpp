@@ -182,18 +182,21 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
 int64_t vector_panel_width(const ParameterValues& p) { return VectorParameters(p).nr; }
 
 ParameterValues gemv_fit(const Dtype& sums, const funlib_device_info& info) {
-  return {std::max<int64_t>(info.vector_bytes / sums.itemsize, 2), 4096 / sums.itemsize};
+  return {std::max<int64_t>(info.vector_bytes / sums.itemsize, 2), 16384 / sums.itemsize};
 }
 
-// Two blocks a thread even out what other programs take of the processor; below 64 columns the runs
-// get too short.
+// One block a thread: the longer the runs, the better memory keeps up. Below 64 columns they get too
+// short.
 GemmPlan gemv_plan(const ParameterValues& p, const GemmProblem& problem,
                    const funlib_device_info& info) {
-  constexpr int64_t shortest = 64, blocks_per_thread = 2, rows = 4;
+  constexpr int64_t shortest = 64, rows = 4;
   const int64_t threads = std::max<int64_t>(info.compute_units, 1);
-  const int64_t even = tiles(tiles(problem.n, blocks_per_thread * threads), shortest) * shortest;
-  const int64_t columns = std::clamp(even, shortest, p[1]);
-  return {1, 1, rows, columns, rows * p[1], {columns}};
+  const int64_t most = p[1] / std::clamp<int64_t>(problem.m, 1, rows);
+  const int64_t even = std::max(tiles(tiles(problem.n, threads), shortest), int64_t(1)) * shortest;
+  // Equal blocks, as many for each thread.
+  const int64_t rounds = tiles(even, most / shortest * shortest);
+  const int64_t columns = tiles(tiles(even, rounds), shortest) * shortest;
+  return {1, 1, rows, columns, p[1], {columns}};
 }
 
 }  // namespace
@@ -288,7 +291,7 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "at most 4 rows of A, CPU vectors, B read once in long runs",
        "gemv_vector.cpp",
        every_dtype,
-       {{"LANES", 8, {2, 4, 8, 16}}, {"COLUMNS", 1024, {256, 512, 1024, 2048}}},
+       {{"LANES", 8, {2, 4, 8, 16}}, {"COLUMNS", 4096, {1024, 2048, 4096}}},
        gemv_plan,
        gemv_fit,
        "cpu",

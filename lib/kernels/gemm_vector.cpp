@@ -183,10 +183,14 @@ struct Step {
       for (int v = 0; v < NV; ++v) tile[r][v] = sum[r][v];
     for (int r = 0; r < rows; ++r)
       for (int v = 0; v * lanes < columns; ++v) {
-        const int column = v * lanes;
-        const int count = columns - column < lanes ? columns - column : lanes;
-        finish(tile[r][v], partial + r * partial_ld + column, C + r * ldc + column,
-               bias + (by_row ? column : r), count);
+        const int column = v * lanes, count = columns - column;
+        Acc* const between = partial + r * partial_ld + column;
+        Out* const to = C + r * ldc + column;
+        const Out* const added = bias + (by_row ? column : r);
+        if (count >= lanes)
+          finish(tile[r][v], between, to, added);
+        else
+          finish(tile[r][v], between, to, added, count);
       }
   }
 };
@@ -233,10 +237,13 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, 1)
-void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_rows, funlib::int64 block_columns,
-                 funlib::int64 blocks, funlib::int64 height, funlib::int64 width,
-                 funlib::int64 depth, funlib::int64 elements, funlib::Acc* workspace) {
+void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::Acc* workspace) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
+  const int64 block_rows = shape.extra[0], block_columns = shape.extra[1];
+  const int64 blocks = shape.extra[2];
+  const int64 height = shape.extra[3], width = shape.extra[4], depth = shape.extra[5];
+  const int64 elements = shape.extra[6];
   Acc* const a_panels = workspace + group_id<2>(1) * elements;
   Acc* const b_panels = a_panels + height * depth;
   const int64 all =

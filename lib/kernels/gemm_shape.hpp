@@ -1,0 +1,27 @@
+// The shape of a batch of products: read by the kernels and by the host.
+#pragma once
+
+namespace funlib {
+
+// Matrix n of a batch, in C order over `shape`, begins at the sum of index * stride over the dimensions,
+// elements from the operand's start. Strides of A and B may be zero or negative.
+struct Batches {
+  static constexpr int most_dimensions = 6;
+  long long count;
+  long long dimensions;  // of more than one matrix; 0 for a single product
+  long long shape[most_dimensions];
+  long long a_strides[most_dimensions];
+  long long b_strides[most_dimensions];
+  long long c_strides[most_dimensions];
+};
+
+// What a kernel is told beside pointers and scalars: one argument, since each costs the runtimes time.
+struct GemmShape {
+  static constexpr int most_extra = 8;
+  long long m, n, k;
+  long long lda, ldb, ldc;
+  long long extra[most_extra];  // what GemmPlan::arguments says, for the one kernel that knows
+  Batches batches;
+};
+
+}  // namespace funlib

@@ -56,8 +56,9 @@ import json
 arguments = json.loads(sys.argv[1])
 print(json.dumps([result._asdict() for result in funlib.tune(**arguments)]))
 """
-# Kernels that need no long compilation.
+# Kernels of few candidates: all are measured long before BUDGET is over.
 PLAIN = ["gemm", "gemm_blocked2x2"]
+BUDGET = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def tune(run_python, folder):
     """tune(environment=..., **arguments of funlib.tune) -> results as namespaces, and stderr."""
 
     def run(environment=None, **arguments):
-        arguments = {"budget": 2.0, "kernels": PLAIN} | arguments
+        arguments = {"budget": BUDGET, "kernels": PLAIN} | arguments
         result = run_python(START + TUNE, json.dumps(arguments), timeout=300, **(environment or {}))
         assert result.returncode == 0, result.stderr
         return [types.SimpleNamespace(**row) for row in json.loads(result.stdout)], result.stderr
@@ -158,7 +159,7 @@ def test_a_fresh_process_goes_by_the_results(tune, probe, table):
 @pytest.mark.parametrize("shape", ["3x16x16x16", "1x64x48", "64x48x1", "64x48x4", "50x48x5"])
 def test_batches_rows_and_columns(tune, probe, shape):
     """The entry is for the product in the form that gemm() looks for."""
-    assert len(tune(shapes=[shape], kernels=["gemm"], budget=0.5)[0]) == 1
+    assert len(tune(shapes=[shape], kernels=["gemm"])[0]) == 1
     answer = probe(shape)
     assert answer.source == "tuned"
     assert answer.right
@@ -171,7 +172,6 @@ def test_data_types_and_transposes(tune, dtype):
         dtype=dtype,
         kernels=["gemm"],
         transposes=[(True, False), (False, True)],
-        budget=1.0,
     )
     assert [(row.dtype, row.transpose_a, row.transpose_b) for row in results] == [
         (dtype, True, False),
@@ -186,12 +186,12 @@ def test_results_apply_at_once_and_need_not_be_kept(run_python, folder):
         + """
 a = funlib.DeviceTensor.zeros((24, 24))
 before = funlib.explain(a, a)
-(result,) = funlib.tune([(24, 24, 24)], kernels=["gemm"], budget=1.0, save=False)
+(result,) = funlib.tune([(24, 24, 24)], kernels=["gemm"], save=False)
 after = funlib.explain(a, a)
 assert (before.source, after.source) == ("model", "tuned"), (before, after)
 assert after.kernel == result.kernel
 # Measured again, the choice without tuning is still the one to beat.
-(again,) = funlib.tune([(24, 24, 24)], kernels=["gemm"], budget=1.0, save=False)
+(again,) = funlib.tune([(24, 24, 24)], kernels=["gemm"], save=False)
 assert again.kernel in (before.kernel, "gemm"), again
 """
     )
@@ -228,8 +228,8 @@ def test_wrong_results_are_never_chosen(run_python, folder, tmp_path):
             "gemm_blocked2x2.cpp": ("k < K; ++k", "k < (M == 200 ? 1 : K); ++k"),
         },
     )
-    arguments = {"shapes": ["200x300x200"], "budget": 3.0}
-    arguments["kernels"] = ["gemm", "gemm_tiled", "gemm_blocked2x2"]
+    arguments = {"shapes": ["200x300x200"], "budget": BUDGET}
+    arguments["kernels"] = ["gemm_tiled", "gemm_blocked2x2"]
     result = run_python(
         START + "import logging; logging.basicConfig()\n" + TUNE,
         json.dumps(arguments),
@@ -396,7 +396,7 @@ def test_other_versions_and_drivers(probe, tune, table, device, header):
     assert answer.right
     assert answer.source == "model"
     assert [level for level, _ in answer.log] == ["INFO"]
-    tune(shapes=["24x40x32"], kernels=["gemm"], budget=0.5)
+    tune(shapes=["24x40x32"], kernels=["gemm"])
     (entry,) = json.loads(table.read_text())["entries"]
     assert entry["m"] == 24
 
@@ -476,7 +476,7 @@ def test_two_tuners_at_once(table, folder):
             sys.executable,
             "-c",
             START + TUNE,
-            json.dumps({"shapes": [s], "budget": 1, "kernels": ["gemm"]}),
+            json.dumps({"shapes": [s], "kernels": ["gemm"]}),
         ]
         for s in ("24x40x32", "64x48x16")
     ]
@@ -516,7 +516,7 @@ def test_where_nothing_can_be_written(run_python, folder, how):
         + """
 import logging
 logging.basicConfig(level=logging.WARNING)
-results = funlib.tune(["24x24x24", "8x8x8"], kernels=["gemm"], budget=1.0)
+results = funlib.tune(["24x24x24", "8x8x8"], kernels=["gemm"])
 a = funlib.DeviceTensor.zeros((24, 24))
 assert funlib.explain(a, a).source == "tuned"
 print(len(results))
@@ -550,7 +550,7 @@ def test_command_line(table, device):
     assert result.returncode == 0, result.stderr
     assert "gemm_tiled EDGE=16" in result.stdout
     assert not table.exists()
-    result = command("tune", *options, "--budget", "1s", "--queue", device.type)
+    result = command("tune", *options, "--budget", "1m", "--queue", device.type)
     assert result.returncode == 0, result.stderr
     assert "1x24x40x32" in result.stdout
     assert "Traceback" not in result.stderr

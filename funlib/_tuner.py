@@ -397,14 +397,18 @@ class Tuner:
     # ---- measurement
 
     def quick_seconds(self, product: Product, tried: Candidate, best: float) -> float:
-        """The fastest of a few calls; of one if that is hopeless."""
-        out = product.output()
-        product.run(tried, out)
-        seconds = product.seconds(tried, out)
-        for _ in range(SAMPLES - 1):
-            if seconds > HOPELESS * best:
-                break
-            seconds = min(seconds, product.seconds(tried, out, seconds))
+        """The fastest of a few calls; of one if that is hopeless. Infinite if it can't be run."""
+        try:
+            out = product.output()
+            product.run(tried, out)
+            seconds = product.seconds(tried, out)
+            for _ in range(SAMPLES - 1):
+                if seconds > HOPELESS * best:
+                    break
+                seconds = min(seconds, product.seconds(tried, out, seconds))
+        except (FunlibError, MemoryError) as error:
+            LOGGER.warning("%s is left out: %s: %s", tried, product, error)
+            return math.inf
         return seconds
 
     def search(
@@ -427,7 +431,7 @@ class Tuner:
             ahead = [
                 each
                 for each, seconds in found.items()
-                if seconds <= limit and each not in visited and each.kernel in self.kernels
+                if seconds < limit and each not in visited and each.kernel in self.kernels
             ]
             if not ahead:
                 break
@@ -490,7 +494,7 @@ class Tuner:
         left = deadline - time.perf_counter()
         count = min(FINALISTS, max(1, int(left / (10 * max(whole, SAMPLE_SECONDS)))))
         ranking = sorted(found, key=found.__getitem__)
-        rivals = [each for each in ranking if each != model][:count]
+        rivals = [each for each in ranking if each != model and found[each] < math.inf][:count]
         rivals = [each for each in rivals if self.is_right(product, each)]
         if not rivals and not model:
             return None

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ TYPES = {
 
 # By index of the device: the entries that choices go by in this process, by key.
 _in_use: dict[int, dict[tuple, Entry]] = {}
+_lock = threading.Lock()  # of what concerns tables in use
 
 
 class TableError(Exception):
@@ -181,18 +183,19 @@ def add(queue: Queue, entry: Entry) -> None:
 def use(queue: Queue, entries: Iterable[Entry]) -> list[str]:
     """Makes choices on the queue's device go by the entries. Returns what is wrong with those that
     are left out."""
-    known = _in_use.setdefault(queue.device.index, {})
     problems = []
-    for entry in entries:
-        if not valid(entry):
-            problems.append(f"{str(entry)[:200]} is no entry")
-            continue
-        try:
-            add(queue, entry)
-        except (LookupError, OverflowError, TypeError, ValueError) as error:
-            problems.append(str(error))
-        else:
-            known[key_of(entry)] = entry
+    with _lock:
+        known = _in_use.setdefault(queue.device.index, {})
+        for entry in entries:
+            if not valid(entry):
+                problems.append(f"{str(entry)[:200]} is no entry")
+                continue
+            try:
+                add(queue, entry)
+            except (LookupError, OverflowError, TypeError, ValueError) as error:
+                problems.append(str(error))
+            else:
+                known[key_of(entry)] = entry
     return problems
 
 
@@ -233,12 +236,13 @@ def in_use(device: Device) -> list[Entry]:
 @contextlib.contextmanager
 def without_tables(queue: Queue) -> Iterator[None]:
     """While it lasts, choices on the queue's device are those of the model."""
-    tuning_clear(queue)
-    try:
-        yield
-    finally:
-        for entry in in_use(queue.device):
-            add(queue, entry)
+    with _lock:
+        tuning_clear(queue)
+        try:
+            yield
+        finally:
+            for entry in in_use(queue.device):
+                add(queue, entry)
 
 
 # ---- writing ---------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class _Kernel(Protocol):
         out: DeviceTensor | None = None,
         bias: DeviceTensor | None = None,
         activation: str | None = None,
-        out_dtype: DTypeLike = None,
+        out_dtype: DTypeLike | None = None,
         transpose_a: bool = False,
         transpose_b: bool = False,
         parameters: Mapping[str, int] | None = None,

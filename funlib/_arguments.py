@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._queue import Queue
@@ -76,7 +76,7 @@ def select_queue(selector: str, name: str) -> Queue:
     if selector == "default":
         return get_queue()
     device, *restrictions = selector.split(",")
-    options = {}
+    options: dict[str, Any] = {}
     for restriction in restrictions:
         key, _, value = restriction.partition("=")
         if key not in ("vendor", "backend") or not value:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +52,10 @@ REFERENCE_WORK = 1 << 32
 SLOWEST = 1e9  # operations a second, where none is known
 
 
+Shape = tuple[int, int, int, int]  # batches, M, K, N
+Layout = tuple[bool, bool]  # whether A and B are transposed
+
+
 class TuneResult(NamedTuple):
     """What tune() found for one product."""
 
@@ -85,9 +88,7 @@ class Candidate(NamedTuple):
 # ---- products --------------------------------------------------------------------------------
 
 
-def as_dispatched(
-    shape: tuple[int, int, int, int], transposes: tuple[bool, bool]
-) -> tuple[tuple[int, int, int, int], tuple[bool, bool]]:
+def as_dispatched(shape: Shape, transposes: Layout) -> tuple[Shape, Layout]:
     """The product as gemm() looks for it in the table."""
     batches, m, k, n = shape
     transpose_a, transpose_b = transposes
@@ -120,12 +121,12 @@ class Product:
         self,
         queue: Queue,
         dtype: np.dtype,
-        shape: tuple[int, int, int, int],
-        transposes: tuple[bool, bool],
+        shape: Shape,
+        transposes: Layout,
     ):
         self.queue, self.dtype, self.transposes = queue, dtype, transposes
         self.batches, self.m, self.k, self.n = shape
-        self.options = {
+        self.options: dict[str, Any] = {
             "transpose_a": transposes[0],
             "transpose_b": transposes[1],
             "queue": queue,
@@ -242,14 +243,15 @@ class Product:
         return batches, rows, expected, bound
 
 
-def part_of(shape: tuple[int, int, int, int], seconds: float) -> tuple[int, int, int, int]:
+def part_of(shape: Shape, seconds: float) -> Shape:
     """The shape with its largest extents halved until it takes about PART_SECONDS."""
     extents = list(shape)
     while seconds > 1.5 * PART_SECONDS and max(extents) > 1:
         largest = extents.index(max(extents))
         extents[largest] = (extents[largest] + 1) // 2
         seconds /= 2
-    return tuple(extents)
+    batches, m, k, n = extents
+    return batches, m, k, n
 
 
 # ---- progress --------------------------------------------------------------------------------
@@ -299,7 +301,7 @@ class Tuner:
         self.kernels = {name: row for name, row in rows.items() if name in chosen}
         self.compile_seconds = 2.0  # of one candidate; corrected as they are compiled
         # Whether a candidate compiles and is right on an odd shape, by transposes.
-        self.sound: dict[tuple[tuple[bool, bool], Candidate], bool] = {}
+        self.sound: dict[tuple[Layout, Candidate], bool] = {}
         self.winners: list[Candidate] = []
 
     # ---- candidates
@@ -316,7 +318,7 @@ class Tuner:
             if entry["dtype"] == self.dtype.name
         ]
         wanted += [(name, None) for name in self.kernels]
-        found = {}
+        found: dict[Candidate, None] = {}
         for kernel, parameters in wanted:
             if kernel in self.kernels:
                 with contextlib.suppress(UnsupportedError):
@@ -445,7 +447,9 @@ class Tuner:
         """Median times of the fastest rival and of the model's choice. The slower half of the
         rivals goes after each round; in a round the candidates take turns, in rotating order."""
         out = product.output()
-        for samples in itertools.count(3, 3):
+        samples = 0
+        while True:
+            samples += 3
             runners = [*rivals, *([model] if model else [])]
             last_round = len(rivals) <= 1
             times: dict[Candidate, list[float]] = {each: [] for each in runners}
@@ -463,23 +467,20 @@ class Tuner:
                 return medians
             late = time.perf_counter() > deadline
             rivals = sorted(rivals, key=medians.__getitem__)[: 1 if late else len(rivals) // 2]
-        raise AssertionError
 
-    def tune(
-        self, shape: tuple[int, int, int, int], transposes: tuple[bool, bool], seconds: float
-    ) -> TuneResult | None:
+    def tune(self, shape: Shape, transposes: Layout, seconds: float) -> TuneResult | None:
         """Tunes one product in about `seconds`; None if no kernel gives the right result."""
         deadline = time.perf_counter() + seconds
         product = Product(self.queue, self.dtype, shape, transposes)
         with _tuning.without_tables(self.queue):
-            model: Candidate | None = product.choice()
+            choice = product.choice()
+        model = None
         found: dict[Candidate, float] = {}
         part = product
         whole = product.operations / SLOWEST
-        if self.sound_ones(product, [model], deadline, least=1) and self.is_right(product, model):
+        if self.sound_ones(product, [choice], deadline, least=1) and self.is_right(product, choice):
+            model = choice
             whole = product.seconds(model, product.output())
-        else:
-            model = None
         part_shape = part_of(shape, whole)
         if part_shape != shape:
             part = Product(self.queue, self.dtype, part_shape, transposes)
@@ -519,8 +520,8 @@ class Tuner:
 
 
 def products_of(
-    shapes: str | Iterable[str | Sequence[int]], transposes: Iterable[tuple[bool, bool]]
-) -> list[tuple[tuple[int, int, int, int], tuple[bool, bool]]]:
+    shapes: str | Iterable[str | Sequence[int]], transposes: Iterable[Layout]
+) -> list[tuple[Shape, Layout]]:
     """The products of all shapes and transposes, each once, as gemm() looks for them. Raises
     ValueError for what is no shape."""
     layouts = [(bool(a), bool(b)) for a, b in transposes]
@@ -555,7 +556,7 @@ def tune(
     queue: Queue | str | None = None,
     budget: float = 60.0,
     kernels: Iterable[str] | None = None,
-    transposes: Iterable[tuple[bool, bool]] = ((False, False),),
+    transposes: Iterable[Layout] = ((False, False),),
     progress: Callable[[str, float], None] | None = None,
     save: bool = True,
 ) -> list[TuneResult]:

@@ -49,6 +49,8 @@ FINAL_SHARE = 0.3
 COMPILER_BYTES = 400 << 20
 # Multiply-adds of a reference; of larger products a part of the rows is checked.
 REFERENCE_WORK = 1 << 32
+# Of the time for several products, what compiling their common candidates may take.
+PREPARE_SHARE = 0.4
 SLOWEST = 1e9  # operations a second, where none is known
 
 
@@ -131,15 +133,9 @@ class Product:
             "transpose_b": transposes[1],
             "queue": queue,
         }
-        rng = np.random.default_rng(0)
-        a = random_values(rng, self._dimensions(self.m, self.k, transposes[0]), dtype)
-        b = random_values(rng, self._dimensions(self.k, self.n, transposes[1]), dtype)
-        self.a = DeviceTensor.from_numpy(a, queue=queue)
-        self.b = DeviceTensor.from_numpy(b, queue=queue)
-        self._host = (
-            a.swapaxes(-1, -2) if transposes[0] else a,
-            b.swapaxes(-1, -2) if transposes[1] else b,
-        )
+        self.a = DeviceTensor(self._dimensions(self.m, self.k, transposes[0]), dtype, queue=queue)
+        self.b = DeviceTensor(self._dimensions(self.k, self.n, transposes[1]), dtype, queue=queue)
+        self._host: tuple[np.ndarray, np.ndarray] | None = None  # op(A), op(B)
         self._reference: tuple | None = None
 
     def __str__(self) -> str:
@@ -177,7 +173,20 @@ class Product:
         shape = self._dimensions(self.m, self.n, False)
         return DeviceTensor.full(shape, value, dtype, queue=self.queue)
 
+    def _operands(self) -> tuple[np.ndarray, np.ndarray]:
+        """op(A) and op(B) on the host. The device's are filled at first."""
+        if self._host is None:
+            rng = np.random.default_rng(0)
+            host = []
+            for tensor, transposed in zip((self.a, self.b), self.transposes, strict=True):
+                values = random_values(rng, tensor.shape, self.dtype)
+                tensor.copy_from(values).wait()
+                host.append(values.swapaxes(-1, -2) if transposed else values)
+            self._host = host[0], host[1]
+        return self._host
+
     def run(self, tried: Candidate, out: DeviceTensor) -> None:
+        self._operands()
         gemm(
             self.a,
             self.b,
@@ -219,7 +228,7 @@ class Product:
         rows = picked(self.m, REFERENCE_WORK // (row_work * len(batches)))
         a, b = (
             host.reshape(self.batches, *host.shape[-2:])[batches].astype(np.float64)
-            for host in self._host
+            for host in self._operands()
         )
         a = a[:, rows]
         expected = a @ b
@@ -317,7 +326,8 @@ class Tuner:
             for entry in _tuning.in_use(self.queue.device)
             if entry["dtype"] == self.dtype.name
         ]
-        wanted += [(name, None) for name in self.kernels]
+        # The registry goes from plain kernels to those that promise more.
+        wanted += [(name, None) for name in reversed(self.kernels)]
         found: dict[Candidate, None] = {}
         for kernel, parameters in wanted:
             if kernel in self.kernels:
@@ -395,6 +405,13 @@ class Tuner:
         if done:
             taken = time.perf_counter() - started
             self.compile_seconds = taken * min(workers, len(done)) / len(done)
+
+    def prepare(self, products: Iterable[tuple[Shape, Layout]], deadline: float) -> None:
+        """Compiles what the products start from, as far as the deadline allows: it is the same for
+        most of them."""
+        for shape, transposes in products:
+            product = Product(self.queue, self.dtype, shape, transposes)
+            self.sound_ones(product, [product.choice(), *self.starts(product)], deadline)
 
     # ---- measurement
 
@@ -571,15 +588,16 @@ def tune(
     terminal. save: results are kept for later processes, in the user's table (docs/tuning.md).
 
     Each candidate's result is checked before it counts, and it replaces the choice that the library
-    would make only if it is more than 2 % faster. The machine should do nothing else meanwhile.
+    would make only if it is more than 2 % faster. Where the time was too short to compare anything
+    (`candidates` is 1), nothing changes. The machine should do nothing else meanwhile.
 
     Returns a TuneResult for each product: the product (`dtype`, `batches`, `m`, `k`, `n`,
     `transpose_a`, `transpose_b`), `kernel`, `parameters`, `gflops`, `model_gflops` (of the
     library's choice; None if its result was wrong) and `candidates`, the number of those measured.
     Products of at most 4 columns are tuned as those of the transposed operands, which gemm() does
-    instead; a product for which no kernel is right has no result. Raises ValueError for shapes or a
-    budget that can't be, LookupError for an unknown kernel, TypeError for an unknown data type,
-    UnsupportedError for one that the device lacks, MemoryError.
+    instead. A product has no result if no kernel is right for it or no time was left. Raises
+    ValueError for shapes or a budget that can't be, LookupError for an unknown kernel, TypeError
+    for an unknown data type, UnsupportedError for one that the device lacks, MemoryError.
     """
     held = queue if isinstance(queue, Queue) else get_queue(queue)
     tuner = Tuner(held, dtype, kernels)
@@ -589,15 +607,23 @@ def tune(
     show = progress if progress is not None else terminal_progress()
     start = time.perf_counter()
     results = []
+    if len(products) > 1:
+        show("compiling", 0.0)
+        tuner.prepare(products, start + PREPARE_SHARE * budget)
     for number, (shape, layout) in enumerate(products):
         left = start + budget - time.perf_counter()
+        if left <= 0:
+            LOGGER.warning("%d products are not tuned: time is over", len(products) - number)
+            break
         text = "x".join(map(str, shape if shape[0] > 1 else shape[1:]))
         show(f"{number + 1} of {len(products)}: {text}", number / len(products))
-        result = tuner.tune(shape, layout, max(left, 0) / (len(products) - number))
+        result = tuner.tune(shape, layout, left / (len(products) - number))
         if result is None:
             LOGGER.warning("%s is not tuned: no kernel gave the right result", text)
             continue
         results.append(result)
+        if result.candidates == 1:
+            continue  # nothing was compared
         if _tuning.enabled():
             _tuning.use(held, [entry_of(result)])
         if save:

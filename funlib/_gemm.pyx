@@ -154,6 +154,9 @@ def pack_weights(b, *, bint transpose_b=False, queue=None):
     return packed
 
 
+@cython.final
+@cython.internal
+@cython.auto_pickle(False)
 cdef class Arguments:
     # The arguments of a product as the C interface takes them, and what they borrow from.
     cdef funlib_tensor* a

@@ -34,6 +34,7 @@ class GemmChoice(NamedTuple):
 
 @final
 class PackedWeights:
+    __array_ufunc__: None
     @property
     def shape(self) -> tuple[int, int]: ...
     @property

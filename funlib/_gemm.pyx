@@ -90,6 +90,9 @@ cdef class PackedWeights:
     cdef funlib_weights* _weights
     cdef funlib_weights_info _info
 
+    # For NumPy arrays on the left of @: they get __rmatmul__'s TypeError.
+    __array_ufunc__ = None
+
     def __init__(self):
         raise TypeError("packed weights are made by pack_weights()")
 

@@ -3,6 +3,7 @@
 cimport cython
 
 from collections import namedtuple
+from collections.abc import Mapping
 
 from ._event cimport wrap_event
 from ._native cimport (
@@ -205,6 +206,10 @@ cdef Arguments arguments_of(
     if kernel is not None:
         options.kernel = characters(kernel, "kernel")
     if parameters is not None:
+        if not isinstance(parameters, Mapping):
+            raise TypeError(
+                f"parameters must be a mapping or None, not {type(parameters).__name__}"
+            )
         found.text = parameter_text(parameters)
         options.parameters = characters(found.text, "parameters")
     found.queue = as_queue(queue)

@@ -112,7 +112,7 @@ def test_views(queue, left, right):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kernel", [None, "gemm_register_blocked"])
-def test_layouts(queue, kernel, layout):
+def test_matrices_of_any_layout(queue, kernel, layout):
     common = {"batch_a": (2, 1), "batch_b": (3,), "queue": "tests"}
     for transposes in ((False, False), (True, True)):
         Case(kernel, "float32", 9, 21, 13, *transposes, a=layout, **common).check()

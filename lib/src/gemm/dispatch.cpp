@@ -49,7 +49,7 @@ class TuningTable {
 
  private:
   static std::optional<double> distance(const GemmProblem& a, const GemmProblem& b) {
-    if (a.dtype != b.dtype) return std::nullopt;
+    if (a.dtype != b.dtype || a.precision != b.precision) return std::nullopt;
     const int64_t pairs[][2] = {{a.m, b.m}, {a.n, b.n}, {a.k, b.k}, {a.batches, b.batches}};
     double total = 0;
     for (const auto& [x, y] : pairs) {
@@ -86,10 +86,15 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const auto groups = [&](int64_t tile) {
       return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
     };
+    found.push_back({"gemv", "", concat(problem.m, " rows: as fast as B can be read")});
     // Below these, most of a tile would lie outside the matrix.
     constexpr int64_t few = 8, long_k = 512;
     const bool skinny = problem.m < few || problem.n < few;
     if (!skinny) {
+      // The engine's own limits decide whether it can; larger tiles need enough of them.
+      const bool large = groups(128) >= units;
+      found.push_back({"gemm_matrix_engine", large ? "" : "TILE_M=64 TILE_N=64",
+                       "matrix engines multiply several times faster than work-items"});
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)
           found.push_back({"gemm_register_blocked",

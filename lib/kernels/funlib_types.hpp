@@ -66,16 +66,15 @@ template <typename Element, int Lanes>
 inline VectorOf<typename Accumulation<Element>::Sum, Lanes> widen(VectorOf<Element, Lanes> value) {
   using Sums = VectorOf<typename Accumulation<Element>::Sum, Lanes>;
   if constexpr (__is_same(Element, bfloat16))
-    return __builtin_bit_cast(Sums,
-                              __builtin_convertvector(value, VectorOf<unsigned, Lanes>) << 16u);
+    return __builtin_bit_cast(Sums, __builtin_convertvector(value, VectorOf<unsigned, Lanes>)
+                                        << 16u);
   else
     return __builtin_convertvector(value, Sums);
 }
 
 // Sums in the type of an output.
 template <typename Element, int Lanes>
-inline VectorOf<Element, Lanes> narrow(
-    VectorOf<typename Accumulation<Element>::Sum, Lanes> value) {
+inline VectorOf<Element, Lanes> narrow(VectorOf<typename Accumulation<Element>::Sum, Lanes> value) {
   if constexpr (__is_same(Element, bfloat16)) {
     const auto whole = __builtin_bit_cast(VectorOf<unsigned, Lanes>, value);
     const auto rounded = (whole + 0x7fffu + (whole >> 16u & 1u)) >> 16u;

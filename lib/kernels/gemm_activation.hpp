@@ -119,8 +119,8 @@ inline Value activate(Value x) {
     return half + half * error_function(x * Value(Element(0.70710678118654752440)));
   } else if constexpr (Activation == FUNLIB_GELU_TANH) {
     const Value half = Value(Element(0.5)) * x;
-    const Value inner = (x + x * x * x * Value(Element(0.044715))) *
-                        Value(Element(0.79788456080286535588));
+    const Value inner =
+        (x + x * x * x * Value(Element(0.044715))) * Value(Element(0.79788456080286535588));
     return half + half * hyperbolic_tangent(inner);
   } else if constexpr (Activation == FUNLIB_SILU) {
     return x / (Value(Element(1)) + exponential(-x));

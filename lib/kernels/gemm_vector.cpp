@@ -1,88 +1,108 @@
 // gemm_vector: a CPU micro-kernel on explicit vectors, packed panels, cache blocking.
 //
 // A work-group is one work-item: a thread of the CPU, which computes a block of C of `block_rows` x
-// `block_columns` in the loops of BLIS (Van Zee, van de Geijn 2015), innermost first:
+// `block_columns` from parts of A and B that it packs into panels in its workspace:
 //
 //        NR            micro-kernel   MR x NR outputs in vector registers; each step along K loads
 //      +-----+                        NR / LANES vectors of B and broadcasts MR elements of A
-//   MR |  C  |  <- A   loop over i    the panel of B (KC x NR) stays in the L1 cache
-//      +-----+         loop over j    the block of A (rows x KC) stays in the L2 cache
-//         ^            loop over p    K in steps of KC
-//         B (KC x NR)
+//   MR |  C  |  <- A   loop over j    the panel of A (MR x depth) stays in the L1 cache; B's panels
+//      +-----+         loop over i    come one after the other from the L2 cache
+//         ^            loop over J    B in blocks of `width` columns, packed for all rows at hand
+//         B            loop over I    A in blocks of `height` rows, packed once for all of J
+//    (depth x NR)      loop over p    K in steps of `depth`; the first scales C by beta, the others add
 //
-// Packed A is one panel of MR rows after the other, stored by columns: element (r, k) of a panel is at
-// k * MR + r. Packed B is one panel of NR columns, element (k, c) at k * NR + c. Panels hold the type of
-// the sums, whatever the type of A and B. Rows and columns outside the matrix are zeros in the panels,
-// so the micro-kernel has no edge; only the store has. With FUNLIB_PACKED_B, B has been packed before
+// These are the loops of BLIS (Van Zee, van de Geijn 2015) with the roles of A and B exchanged in the
+// caches: along a row of C both C and the packed B are read in order of their addresses, and a panel of
+// A, being the narrower, fits the L1 cache with room to spare for them.
+//
+// Packed A is one panel of MR rows after the other, element (r, k) of a panel at k * MR + r. Packed B is
+// one panel of NR columns after the other, element (k, c) at k * NR + c. Panels hold the type of the
+// sums, whatever the type of A and B. Rows and columns outside the matrix are zeros in the panels, so
+// the micro-kernel has no edge; only the store has. With FUNLIB_PACKED_B, B has been packed before
 // (gemm_pack_panels): panels over all of K, columns j .. j + NR at B + j * K.
 //
 // Between the steps along K the sums wait in C itself, or, where the type of C is too small for them,
-// in `partial`: a block for each work-group of the launch, whose first is number first_group of the
-// product.
+// in the workspace.
 //
 // Parameters: FUNLIB_LANES, elements of a vector register; FUNLIB_MR, rows of the micro-tile;
-// FUNLIB_NV, vectors of its width (NR = NV * LANES); FUNLIB_MC, most rows of a block; FUNLIB_KC, the
-// step along K.
+// FUNLIB_NV, vectors of its width (NR = NV * LANES); FUNLIB_NC and FUNLIB_KC, from which the launch takes
+// width and depth, a multiple of 4. A work-group does `blocks` blocks, one after the other, and has
+// `elements` of workspace for the packed A, the packed B and the sums.
 #include "gemm_vectors.hpp"
 
 namespace funlib {
 
 constexpr int MR = FUNLIB_MR, NV = FUNLIB_NV, NR = lanes * NV;
-constexpr int MC = FUNLIB_MC, KC = FUNLIB_KC;
 // Whether elements of C can hold sums.
 constexpr bool sums_fit = sizeof(Out) == sizeof(Acc);
+// Whether packed B can be read where it lies.
+constexpr bool b_in_place = FUNLIB_PACKED_B && sizeof(T) == sizeof(Acc);
 
-// Panels of MR rows of op(A), rows i .. i + rows, columns p .. p + depth.
-inline void pack_a(const T* A, int64 lda, int64 i, int rows, int64 p, int depth, Acc* packed) {
-  for (int first = 0; first < rows; first += MR, packed += MR * depth) {
-    const int present = rows - first < MR ? rows - first : MR;
-#if FUNLIB_TRANSPOSE_A
-    const T* from = A + p * lda + i + first;
-    for (int k = 0; k < depth; ++k)
-      for (int r = 0; r < MR; ++r)
-        packed[k * MR + r] = r < present ? Acc(from[k * lda + r]) : Acc(0);
-#else
-    for (int r = 0; r < MR; ++r) {
-      const T* from = A + (i + first + r) * lda + p;
-      if (r < present)
-        for (int k = 0; k < depth; ++k) packed[k * MR + r] = Acc(from[k]);
-      else
-        for (int k = 0; k < depth; ++k) packed[k * MR + r] = Acc(0);
-    }
-#endif
+// Starts to fetch the rows of C for the end of a micro-kernel. Where they begin came with the tile
+// before. (The built-in prefetch does not pass through SPIR-V, and OpenCL's does nothing on a CPU.)
+inline void prefetch_tile(const Out* C, int64 ldc) {
+#pragma unroll
+  for (int r = 0; r < MR; ++r) asm volatile("prefetcht0 (%0)" ::"r"(C + r * ldc + NR - 1));
+}
+
+// Panels of Width lines of a matrix whose elements lie one after the other along a line: rows of a
+// row-major A, columns of a transposed B. Line l starts at from + l * stride; `lines` of them are packed.
+template <int Width>
+inline void pack_lines(const T* from, int64 stride, int lines, int depth, Acc* packed) {
+  constexpr int whole = Width / 4 * 4;
+  for (; lines > 0; lines -= Width, from += Width * stride, packed += Width * depth) {
+    int k = 0;
+    if (lines >= Width)
+      for (; k + 4 <= depth; k += 4) {
+#pragma unroll
+        for (int l = 0; l < whole; l += 4)
+          transpose<4>(from + l * stride + k, stride, packed + k * Width + l, Width);
+        if constexpr (whole < Width)
+          transpose<2>(from + whole * stride + k, stride, packed + k * Width + whole, Width);
+      }
+    for (; k < depth; ++k)
+      for (int l = 0; l < Width; ++l)
+        packed[k * Width + l] = l < lines ? Acc(from[l * stride + k]) : Acc(0);
   }
 }
 
-// One panel of NR columns of op(B), rows p .. p + depth, columns j .. j + columns: `packed`, or where
-// it lies already.
-inline const Acc* pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, int columns,
-                         Acc* packed) {
-#if FUNLIB_PACKED_B
-  const T* from = B + j * K + p * NR;
-  if constexpr (__is_same(T, Acc)) return from;
-  for (int n = 0; n < depth * NR; n += lanes) store(packed + n, load(from + n));
-#elif FUNLIB_TRANSPOSE_B
-  for (int c = 0; c < NR; ++c) {
-    const T* from = B + (j + c) * ldb + p;
-    if (c < columns)
-      for (int k = 0; k < depth; ++k) packed[k * NR + c] = Acc(from[k]);
-    else
-      for (int k = 0; k < depth; ++k) packed[k * NR + c] = Acc(0);
+// The same for elements that lie one after the other across the lines: a transposed A, a row-major B.
+// Element k of line l is at from + k * stride + l. All panels take a row before the next one is read:
+// long runs are what the processor's prefetcher sees coming.
+template <int Width>
+inline void pack_across(const T* from, int64 stride, int lines, int depth, Acc* packed) {
+  for (int k = 0; k < depth; ++k, from += stride, packed += Width) {
+    Acc* to = packed;
+    int l = 0;
+    for (; l + Width <= lines; l += Width, to += Width * depth) copy<Width>(from + l, to);
+    if (l < lines)
+      for (int rest = 0; rest < Width; ++rest)
+        to[rest] = l + rest < lines ? Acc(from[l + rest]) : Acc(0);
   }
+}
+
+// op(A), rows i .. i + rows, columns p .. p + depth.
+inline void pack_a(const T* A, int64 lda, int64 i, int rows, int64 p, int depth, Acc* packed) {
+#if FUNLIB_TRANSPOSE_A
+  pack_across<MR>(A + p * lda + i, lda, rows, depth, packed);
 #else
-  const T* from = B + p * ldb + j;
-  if (columns == NR) {
-    for (int k = 0; k < depth; ++k)
-#pragma unroll
-      for (int v = 0; v < NV; ++v)
-        store(packed + k * NR + v * lanes, load(from + k * ldb + v * lanes));
-  } else {
-    for (int k = 0; k < depth; ++k)
-      for (int c = 0; c < NR; ++c)
-        packed[k * NR + c] = c < columns ? Acc(from[k * ldb + c]) : Acc(0);
-  }
+  pack_lines<MR>(A + i * lda + p, lda, rows, depth, packed);
 #endif
-  return packed;
+}
+
+// op(B), rows p .. p + depth, columns j .. j + columns.
+inline void pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, int columns,
+                   Acc* packed) {
+#if FUNLIB_PACKED_B
+  for (int c = 0; c < columns; c += NR) {
+    const T* const from = B + (j + c) * K + p * NR;
+    for (int n = 0; n < depth * NR; n += lanes) store(packed + c * depth + n, load(from + n));
+  }
+#elif FUNLIB_TRANSPOSE_B
+  pack_lines<NR>(B + j * ldb + p, ldb, columns, depth, packed);
+#else
+  pack_across<NR>(B + p * ldb + j, ldb, columns, depth, packed);
+#endif
 }
 
 // The product of one panel of A and one of B, in registers.
@@ -143,55 +163,98 @@ struct Step {
         partial[l] = partials[l];
     }
   }
+  // A micro-tile, of which `rows` x `columns` are inside the matrix.
+  void finish(const Vector (&sum)[MR][NV], Acc* partial, int64 partial_ld, Out* C, int64 ldc,
+              const Out* bias, int rows, int columns) const {
+    constexpr bool by_row = FUNLIB_BIAS == FUNLIB_BIAS_ROW;
+    if (rows == MR && columns == NR) {
+#pragma unroll
+      for (int r = 0; r < MR; ++r)
+#pragma unroll
+        for (int v = 0; v < NV; ++v)
+          finish(sum[r][v], partial + r * partial_ld + v * lanes, C + r * ldc + v * lanes,
+                 bias + (by_row ? v * lanes : r));
+      return;
+    }
+    Vector tile[MR][NV];
+#pragma unroll
+    for (int r = 0; r < MR; ++r)
+#pragma unroll
+      for (int v = 0; v < NV; ++v) tile[r][v] = sum[r][v];
+    for (int r = 0; r < rows; ++r)
+      for (int v = 0; v * lanes < columns; ++v) {
+        const int column = v * lanes;
+        const int count = columns - column < lanes ? columns - column : lanes;
+        finish(tile[r][v], partial + r * partial_ld + column, C + r * ldc + column,
+               bias + (by_row ? column : r), count);
+      }
+  }
 };
+
+// How a block is cut for the caches.
+struct Blocking {
+  int64 height, width, depth;
+};
+
+// Rows row .. bottom and columns left .. right of one product. `sums` is where the sums of output
+// (0, 0) are between the steps along K.
+inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int64 K, const T* A,
+                           int64 lda, const T* B, int64 ldb, Out* C, int64 ldc, const Out* bias,
+                           Acc alpha, Acc beta, Acc* sums, int64 sums_ld, const Blocking& most,
+                           Acc* a_panels, Acc* b_panels) {
+  // K == 0 still scales C.
+  for (int64 p = 0; p == 0 || p < K; p += most.depth) {
+    const int depth = int(min(K - p, most.depth));
+    const Step step{p == 0, p + most.depth >= K, alpha, beta};
+    for (int64 top = row; top < bottom; top += most.height) {
+      const int height = int(min(bottom - top, most.height));
+      pack_a(A, lda, top, height, p, depth, a_panels);
+      for (int64 column = left; column < right; column += most.width) {
+        const int width = int(min(right - column, most.width));
+        if constexpr (!b_in_place) pack_b(B, ldb, K, p, depth, column, width, b_panels);
+        for (int i = 0; i < height; i += MR)
+          for (int j = 0; j < width; j += NR) {
+            const Acc* b = b_panels + j * depth;
+            if constexpr (b_in_place)
+              b = reinterpret_cast<const Acc*>(B) + (column + j) * K + p * NR;
+            Out* const to = C + (top + i) * ldc + column + j;
+            prefetch_tile(to, ldc);
+            Vector sum[MR][NV];
+            micro_kernel(depth, a_panels + i * depth, b, sum);
+            step.finish(sum, sums + (top + i) * sums_ld + column + j, sums_ld, to, ldc,
+                        bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column + j : top + i),
+                        height - i < MR ? height - i : MR, width - j < NR ? width - j : NR);
+          }
+      }
+    }
+  }
+}
 
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, 1)
 void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_rows, funlib::int64 block_columns,
-                 funlib::int64 first_group, funlib::Acc* partials) {
+                 funlib::int64 blocks, funlib::int64 height, funlib::int64 width,
+                 funlib::int64 depth, funlib::int64 elements, funlib::Acc* workspace) {
   using namespace funlib;
-  FUNLIB_LOCAL(Acc[MC * KC + KC * NR]) scratch;
-  Acc* const a_panels = &scratch[0];
-  Acc* const b_scratch = a_panels + MC * KC;
-  const int64 group = group_id<2>(1);
-  const Tile block =
-      output_tile(M, N, block_rows, block_columns, batches, A, B, C, first_group + group);
-  const int rows = int(min(block_rows, M - block.row));
-  const int64 end = min(N, block.column + block_columns);
-  Acc* partial = partials + group * block_rows * block_columns;
-  int64 partial_ld = block_columns;
-  if constexpr (sums_fit) {
-    partial = reinterpret_cast<Acc*>(C) + block.row * ldc + block.column;
-    partial_ld = ldc;
-  }
-  // K == 0 still scales C.
-  for (int64 p = 0; p == 0 || p < K; p += KC) {
-    const int depth = int(min(K - p, KC));
-    const Step step{p == 0, p + KC >= K, Acc(alpha), Acc(beta)};
-    pack_a(A, lda, block.row, rows, p, depth, a_panels);
-    for (int64 j = block.column; j < end; j += NR) {
-      const int columns = int(min(end - j, NR));
-      const Acc* const b_panel = pack_b(B, ldb, K, p, depth, j, columns, b_scratch);
-      for (int i = 0; i < rows; i += MR) {
-        Vector sum[MR][NV];
-        micro_kernel(depth, a_panels + int64(i) * depth, b_panel, sum);
-#pragma unroll
-        for (int r = 0; r < MR; ++r)
-#pragma unroll
-          for (int v = 0; v < NV; ++v) {
-            const int column = v * lanes;
-            if (i + r >= rows || column >= columns) continue;
-            Acc* const between = partial + (i + r) * partial_ld + j - block.column + column;
-            Out* const to = C + (block.row + i + r) * ldc + j + column;
-            const Out* const added =
-                bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? j + column : block.row + i + r);
-            if (columns - column >= lanes)
-              step.finish(sum[r][v], between, to, added);
-            else
-              step.finish(sum[r][v], between, to, added, columns - column);
-          }
-      }
+  Acc* const a_panels = workspace + group_id<2>(1) * elements;
+  Acc* const b_panels = a_panels + height * depth;
+  const int64 all =
+      (M + block_rows - 1) / block_rows * ((N + block_columns - 1) / block_columns) * batches.count;
+  const int64 first = group_id<2>(1) * blocks, end = min(all, first + blocks);
+  for (int64 n = first; n < end; ++n) {
+    const T *a = A, *b = B;
+    Out* c = C;
+    const Tile block = output_tile(M, N, block_rows, block_columns, batches, a, b, c, n);
+    Acc* sums = b_panels + width * depth - block.row * block_columns - block.column;
+    int64 sums_ld = block_columns;
+    if constexpr (sums_fit) {
+      sums = reinterpret_cast<Acc*>(c);
+      sums_ld = ldc;
     }
+    multiply_block(block.row, min(M, block.row + block_rows), block.column,
+                   min(N, block.column + block_columns), K, a, lda, b, ldb, c, ldc, bias,
+                   Acc(alpha), Acc(beta), sums, sums_ld, {height, width, depth}, a_panels,
+                   b_panels);
   }
 }

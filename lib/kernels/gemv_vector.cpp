@@ -10,18 +10,19 @@
 // and adds four rows of B at a time to its outputs, which stay in the L1 cache. Transposed B: outputs
 // are dot products along contiguous memory, four at a time.
 //
-// Parameters: FUNLIB_LANES, elements of a vector register; FUNLIB_COLUMNS, most columns of a block.
+// Parameters: FUNLIB_LANES, elements of a vector register; FUNLIB_COLUMNS, most outputs of a block
+// (rows times columns): they have to fit the L1 cache.
 #include "gemm_vectors.hpp"
 
 namespace funlib {
 
-constexpr int most_rows = 4, COLUMNS = FUNLIB_COLUMNS, unroll = 4;
+constexpr int COLUMNS = FUNLIB_COLUMNS, unroll = 4;
 
 #if FUNLIB_TRANSPOSE_B
 
 // Dot products of row i of op(A) with `unroll` columns of op(B) from j.
-inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, int64 i,
-                         int64 j, int columns, Acc (&out)[unroll]) {
+inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, int64 i, int64 j,
+                         int columns, Acc (&out)[unroll]) {
   Vector sum[unroll];
   for (int c = 0; c < unroll; ++c) sum[c] = Vector(Acc(0));
   // Columns past the end repeat the first: computed, never stored.
@@ -38,8 +39,7 @@ inline void dot_products(const T* A, int64 lda, const T* B, int64 ldb, int64 K, 
   for (int c = 0; c < unroll; ++c) {
     Acc total = 0;
     for (int l = 0; l < lanes; ++l) total += sum[c][l];
-    for (int64 rest = k; rest < K; ++rest)
-      total += element_a(A, lda, i, rest) * Acc(from[c][rest]);
+    for (int64 rest = k; rest < K; ++rest) total += element_a(A, lda, i, rest) * Acc(from[c][rest]);
     out[c] = total;
   }
 }
@@ -70,8 +70,7 @@ inline void add_rows(const Acc* a, const T* B, int64 ldb, int columns, Acc* y) {
 FUNLIB_KERNEL(2, 1, 1)
 void gemv_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_columns) {
   using namespace funlib;
-  const int64 first =
-      output_tile(M, N, most_rows, block_columns, batches, A, B, C).column;
+  const int64 first = output_tile(M, N, most_rows, block_columns, batches, A, B, C).column;
   const Output output(C, ldc, alpha, beta, bias);
   const int64 end = min(N, first + block_columns);
 #if FUNLIB_TRANSPOSE_B
@@ -84,22 +83,22 @@ void gemv_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_columns) {
     }
   }
 #else
-  FUNLIB_LOCAL(Acc[most_rows * COLUMNS]) y;
+  FUNLIB_LOCAL(Acc[COLUMNS]) y;
   const int columns = int(end - first);
-  for (int64 n = 0; n < M * COLUMNS; ++n) y[n] = Acc(0);
+  for (int64 n = 0; n < M * columns; ++n) y[n] = Acc(0);
   int64 k = 0;
   for (; k + unroll <= K; k += unroll)
     for (int64 i = 0; i < M; ++i) {
       Acc elements[unroll];
       for (int u = 0; u < unroll; ++u) elements[u] = element_a(A, lda, i, k + u);
-      add_rows<unroll>(elements, B + k * ldb + first, ldb, columns, &y[i * COLUMNS]);
+      add_rows<unroll>(elements, B + k * ldb + first, ldb, columns, &y[i * columns]);
     }
   for (; k < K; ++k)
     for (int64 i = 0; i < M; ++i) {
       const Acc element = element_a(A, lda, i, k);
-      add_rows<1>(&element, B + k * ldb + first, ldb, columns, &y[i * COLUMNS]);
+      add_rows<1>(&element, B + k * ldb + first, ldb, columns, &y[i * columns]);
     }
   for (int64 i = 0; i < M; ++i)
-    for (int c = 0; c < columns; ++c) output.store(i, first + c, y[i * COLUMNS + c]);
+    for (int c = 0; c < columns; ++c) output.store(i, first + c, y[i * columns + c]);
 #endif
 }

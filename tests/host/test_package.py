@@ -3,6 +3,7 @@
 import getpass
 import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import pickle
@@ -32,6 +33,24 @@ def test_public_names():
     assert public <= set(funlib.__all__), public - set(funlib.__all__)
     for kernel in funlib.kernels():
         assert kernel.name in funlib.__all__
+
+
+def test_meson_builds_what_the_tests_import():
+    """`meson test` in a fresh build folder builds the whole package first: it builds only what its
+    tests depend on."""
+    information = pathlib.Path(funlib.__file__).parents[1] / "meson-info"
+    if not information.is_dir():
+        pytest.skip("funlib is not used from a build folder")
+    tests = json.loads((information / "intro-tests.json").read_text())
+    targets = json.loads((information / "intro-targets.json").read_text())
+    (pytest_run,) = [test for test in tests if test["name"] == "pytest"]
+    needed = {
+        target["id"]
+        for target in targets
+        if any(pathlib.Path(name).parent.name == "funlib" for name in target["filename"])
+        or target["name"] in ("funlib", "funlib-compiler")
+    }
+    assert needed and needed <= set(pytest_run["depends"]), needed - set(pytest_run["depends"])
 
 
 def test_version():

@@ -309,18 +309,18 @@ typedef enum funlib_precision {
 typedef struct funlib_weights funlib_weights;
 
 typedef struct funlib_gemm_options {
-  double alpha;             /* 1 */
-  double beta;              /* 0 */
-  int32_t transpose_a;      /* op(A) = A^T, of its last two dimensions */
-  int32_t transpose_b;      /* not with packed weights, which are op(B) */
-  funlib_tensor* bias;      /* N elements of C's data type, added to each row; NULL: none */
-  int32_t activation;       /* funlib_activation; int32 takes NONE and RELU only */
-  int32_t out_dtype;        /* funlib_dtype of C, or -1: that of A and B, int32 for int8 */
-  int32_t precision;        /* funlib_precision; DEFAULT */
-  const char* kernel;       /* a name of the registry, or NULL: chosen by device and shape */
-  const char* parameters;   /* "NAME=value NAME=value" for the kernel named; NULL: by device */
-  funlib_weights* weights;  /* packed B, in place of the tensor; NULL: none */
-  funlib_queue* queue;      /* NULL: the queue of A */
+  double alpha;            /* 1 */
+  double beta;             /* 0 */
+  int32_t transpose_a;     /* op(A) = A^T, of its last two dimensions */
+  int32_t transpose_b;     /* not with packed weights, which are op(B) */
+  funlib_tensor* bias;     /* N elements of C's data type, added to each row; NULL: none */
+  int32_t activation;      /* funlib_activation; int32 takes NONE and RELU only */
+  int32_t out_dtype;       /* funlib_dtype of C, or -1: that of A and B, int32 for int8 */
+  int32_t precision;       /* funlib_precision; DEFAULT */
+  const char* kernel;      /* a name of the registry, or NULL: chosen by device and shape */
+  const char* parameters;  /* "NAME=value NAME=value" for the kernel named; NULL: by device */
+  funlib_weights* weights; /* packed B, in place of the tensor; NULL: none */
+  funlib_queue* queue;     /* NULL: the queue of A */
 } funlib_gemm_options;
 /* Sets the defaults noted above. */
 FUNLIB_API funlib_status funlib_gemm_options_init(funlib_gemm_options* options);
@@ -366,8 +366,8 @@ typedef struct funlib_kernel_parameter {
 } funlib_kernel_parameter;
 typedef struct funlib_kernel_info {
   const char* name;
-  const char* idea;   /* one line */
-  const char* source; /* file under lib/kernels */
+  const char* idea;        /* one line */
+  const char* source;      /* file under lib/kernels */
   const char* device_type; /* the only type of device that it is for; "" for all */
   int64_t dtype_count;
   const funlib_dtype* dtypes;

@@ -59,8 +59,8 @@ class TuningTable {
       total += octaves;
     }
     constexpr double other_layout = 0.5;
-    return total + other_layout * ((a.transpose_a != b.transpose_a) +
-                                   (a.transpose_b != b.transpose_b));
+    return total +
+           other_layout * ((a.transpose_a != b.transpose_a) + (a.transpose_b != b.transpose_b));
   }
 
   std::vector<Tuned> entries_;
@@ -118,12 +118,12 @@ GemmChoice make_choice(const GemmProblem& problem, const GemmWish& wish, const T
   const auto planned = [&](const GemmKernel& kernel, ParameterValues values, const char* source,
                            std::string reason) {
     GemmPlan plan = kernel.plan(values, problem, device.info());
-    return GemmChoice{&kernel, std::move(values), source, std::move(reason),
-                      std::move(plan)};
+    return GemmChoice{&kernel, std::move(values), source, std::move(reason), std::move(plan)};
   };
   if (!wish.kernel.empty()) {
     const GemmKernel& kernel = gemm_kernel(wish.kernel);
-    ParameterValues values = kernel.parse(wish.parameters, kernel.values_for(problem.dtype, device));
+    ParameterValues values =
+        kernel.parse(wish.parameters, kernel.values_for(problem.dtype, device));
     const std::string objection = kernel.objection(problem, values, device);
     if (!objection.empty()) fail(FUNLIB_ERROR_UNSUPPORTED, objection);
     return planned(kernel, std::move(values), "forced", "the caller named it");
@@ -139,10 +139,10 @@ GemmChoice make_choice(const GemmProblem& problem, const GemmWish& wish, const T
   std::string objections;
   for (const auto& candidate : candidates(problem, device)) {
     const GemmKernel& kernel = gemm_kernel(candidate.kernel);
-    ParameterValues values = kernel.parse(candidate.parameters, kernel.values_for(problem.dtype, device));
+    ParameterValues values =
+        kernel.parse(candidate.parameters, kernel.values_for(problem.dtype, device));
     const std::string objection = kernel.objection(problem, values, device);
-    if (objection.empty())
-      return planned(kernel, std::move(values), "model", candidate.reason);
+    if (objection.empty()) return planned(kernel, std::move(values), "model", candidate.reason);
     objections += concat(objections.empty() ? "" : "; ", objection);
   }
   fail(FUNLIB_ERROR_UNSUPPORTED, objections);
@@ -162,8 +162,7 @@ class Dispatch {
       if (found != choices_.end()) return found->second;
     }
     std::lock_guard<std::shared_mutex> lock(mutex_);
-    auto choice =
-        std::make_shared<const GemmChoice>(make_choice(problem, wish, table_, device));
+    auto choice = std::make_shared<const GemmChoice>(make_choice(problem, wish, table_, device));
     constexpr size_t most_choices = 4096;
     if (choices_.size() >= most_choices) choices_.clear();
     choices_.emplace(key, choice);
@@ -171,10 +170,10 @@ class Dispatch {
   }
 
   sycl::kernel code(Device& device, const GemmChoice& choice, const GemmProblem& problem) {
-    const auto key = std::make_tuple(choice.kernel, choice.values, int(problem.dtype),
-                                     int(problem.out_dtype), problem.transpose_a,
-                                     problem.transpose_b, int(problem.bias),
-                                     int(problem.activation), problem.panel_width != 0);
+    const auto key =
+        std::make_tuple(choice.kernel, choice.values, int(problem.dtype), int(problem.out_dtype),
+                        problem.transpose_a, problem.transpose_b, int(problem.bias),
+                        int(problem.activation), problem.panel_width != 0);
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       const auto found = codes_.find(key);

@@ -49,8 +49,7 @@ Operand operand_of(const Tensor& tensor, Side side, bool transpose, const BatchS
   operand.row_stride = tensor.strides[own];
   operand.column_stride = tensor.strides[own + 1];
   for (int64_t d = 0; d < own; ++d)
-    if (tensor.shape[d] != 1)
-      operand.batch_strides[batch.dimensions - own + d] = tensor.strides[d];
+    if (tensor.shape[d] != 1) operand.batch_strides[batch.dimensions - own + d] = tensor.strides[d];
   if (transpose) {
     std::swap(operand.rows, operand.columns);
     std::swap(operand.row_stride, operand.column_stride);
@@ -158,10 +157,10 @@ Batches merged(const BatchShape& batch, const Operand& a, const Operand& b, cons
 
 // Rows of matrices that share B and follow each other in A and C are rows of one larger product.
 void fold_into_rows(GemmProblem& problem, Batches& batches, const Operand& a, const Operand& c) {
-  if (batches.dimensions == 0 || a.transposed || problem.bias == Bias::column) return;
+  if (batches.dimensions == 0 || batches.count == 0) return;
+  if (a.transposed || problem.bias == Bias::column) return;
   const int64_t last = batches.dimensions - 1;
-  if (batches.b_strides[last] != 0 ||
-      batches.a_strides[last] != problem.m * a.leading_dimension ||
+  if (batches.b_strides[last] != 0 || batches.a_strides[last] != problem.m * a.leading_dimension ||
       batches.c_strides[last] != problem.m * c.leading_dimension)
     return;
   problem.m *= batches.shape[last];
@@ -208,21 +207,9 @@ struct Arrangement {
 
   int64_t workspace_bytes() const {
     const GemmPlan& plan = choice->plan;
-    int64_t bytes = 0;
-    if (plan.slices > 1)
-      bytes += plan.slices * problem.m * problem.n * problem.batches * problem.sums().itemsize;
-    if (plan.partial_elements > 0)
-      bytes += groups_at_once() * plan.partial_elements * problem.sums().itemsize;
-    return bytes;
-  }
-  // Work-groups with sums in the workspace run in as many launches as keep it bounded.
-  int64_t groups_at_once() const {
-    constexpr int64_t most_bytes = int64_t(64) << 20;
-    const GemmPlan& plan = choice->plan;
-    const int64_t groups = plan.groups(problem);
-    if (plan.partial_elements == 0) return groups;
-    return std::clamp<int64_t>(most_bytes / (plan.partial_elements * problem.sums().itemsize), 1,
-                               groups);
+    int64_t elements = plan.workspace_elements * plan.groups(problem);
+    if (plan.slices > 1) elements += plan.slices * problem.m * problem.n * problem.batches;
+    return elements * problem.sums().itemsize;
   }
 };
 
@@ -232,27 +219,24 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
   const GemmChoice& choice = *product.choice;
   const GemmPlan& plan = choice.plan;
   const sycl::kernel code = gemm_code(operation.device(), choice, problem);
-  const int64_t groups = plan.groups(problem), at_once = product.groups_at_once();
-  Ref<Storage> partials;
-  if (plan.partial_elements > 0)
-    partials = operation.workspace(
-        size_t(at_once * plan.partial_elements * problem.sums().itemsize));
-  const void* const partial = partials ? partials->data() : nullptr;
+  const size_t groups = size_t(plan.groups(problem));
   const size_t rows = size_t(plan.group_rows), columns = size_t(plan.group_columns);
-  for (int64_t first = 0; first < groups; first += at_once) {
-    const size_t count = size_t(std::min(at_once, groups - first));
-    operation.add([=, &product, &plan](sycl::handler& handler) {
-      const Operand &a = product.left, &b = product.right;
-      Arguments arguments(handler, problem.sums());
-      arguments.add(problem.m).add(problem.n).add(problem.k).scalar(scalars.alpha);
-      arguments.add(a.data).add(a.leading_dimension).add(b.data).add(b.leading_dimension);
-      arguments.scalar(scalars.beta).add(c.data).add(c.leading_dimension);
-      arguments.add(bias).add(batches);
-      for (const int64_t argument : plan.arguments) arguments.add(argument);
-      if (plan.takes_partials) arguments.add(first).add(partial);
-      handler.parallel_for(sycl::nd_range<2>({rows, count * columns}, {rows, columns}), code);
-    });
-  }
+  const void* workspace = nullptr;
+  if (plan.workspace_elements > 0)
+    workspace =
+        operation
+            .workspace(groups * size_t(plan.workspace_elements) * size_t(problem.sums().itemsize))
+            ->data();
+  operation.add([=, &product, &plan](sycl::handler& handler) {
+    const Operand &a = product.left, &b = product.right;
+    Arguments arguments(handler, problem.sums());
+    arguments.add(problem.m).add(problem.n).add(problem.k).scalar(scalars.alpha);
+    arguments.add(a.data).add(a.leading_dimension).add(b.data).add(b.leading_dimension);
+    arguments.scalar(scalars.beta).add(c.data).add(c.leading_dimension).add(bias).add(batches);
+    for (const int64_t argument : plan.arguments) arguments.add(argument);
+    if (workspace != nullptr) arguments.add(workspace);
+    handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
+  });
 }
 
 sycl::kernel sum_kernel(Device& device, const GemmProblem& problem) {
@@ -314,7 +298,8 @@ funlib_gemm_options default_options() {
 void check_scalar(const char* name, double value, const Dtype& type) {
   if (!type.is_integer) return;
   if (value != std::trunc(value) || value < double(INT32_MIN) || value > double(INT32_MAX))
-    invalid(name, " is ", value, ", but ", type.name, " takes whole numbers of the int32 range only");
+    invalid(name, " is ", value, ", but ", type.name,
+            " takes whole numbers of the int32 range only");
 }
 
 funlib_dtype output_dtype(const Dtype& type, funlib_dtype dtype, int32_t wanted) {
@@ -324,7 +309,7 @@ funlib_dtype output_dtype(const Dtype& type, funlib_dtype dtype, int32_t wanted)
   // What is summed alike can be stored as any type that is summed alike, except that int8 would wrap.
   if (funlib_dtype(wanted) != natural && (type.is_integer || out.sums != type.sums))
     fail(FUNLIB_ERROR_TYPE, "a product of ", type.name, " can't be stored as ", out.name,
-         type.is_integer ? "; int32 is possible"
+         type.is_integer   ? "; int32 is possible"
          : type.needs_fp64 ? "; float64 is possible"
                            : "; float32, float16 and bfloat16 are possible");
   return funlib_dtype(wanted);
@@ -439,7 +424,8 @@ void check_output(const Tensor& c, const Call& call) {
   if (c.ndim != ndim || !std::equal(shape, shape + ndim, c.shape)) {
     std::string text;
     for (int64_t d = 0; d < ndim; ++d) text += concat(d == 0 ? "" : "x", shape[d]);
-    invalid("out has shape ", c.shape_text(), " but the product is ", ndim == 0 ? "a scalar" : text);
+    invalid("out has shape ", c.shape_text(), " but the product is ",
+            ndim == 0 ? "a scalar" : text);
   }
   check_writable(c, "out");
   if (may_overlap(c, call.a)) invalid("out overlaps A; give it memory of its own");
@@ -543,7 +529,11 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   product.left = left;
   product.right = right;
   product.output = output;
-  product.choice = choose_gemm(problem, wish, device);
+  // An empty product is planned too, by whoever asks what would be done.
+  GemmProblem planned = problem;
+  for (int64_t* extent : {&planned.m, &planned.n, &planned.batches})
+    *extent = std::max<int64_t>(*extent, 1);
+  product.choice = choose_gemm(planned, wish, device);
   return product;
 }
 
@@ -562,8 +552,8 @@ Ref<Event> multiply(Tensor& a, Tensor* b, const funlib_gemm_options& options, Re
     c = create_tensor(queue, call.out_dtype, ndim, shape);
     (product.in_place ? product.output : product.output_target).data = c->data();
   }
-  Operation operation(
-      queue, {product.choice->kernel->name, a.type().name, {call.m, call.k, call.n}, 3});
+  Operation operation(queue,
+                      {product.choice->kernel->name, a.type().name, {call.m, call.k, call.n}, 3});
   operation.reads(a, "A");
   operation.reads(b != nullptr ? *b : *options.weights->tensor, b != nullptr ? "B" : "weights");
   if (options.bias != nullptr) operation.reads(*options.bias, "bias");
@@ -611,18 +601,10 @@ funlib_gemm_choice explain(const Tensor& a, const Tensor* b, const funlib_gemm_o
   parameters = choice.kernel->text_of(choice.values);
   reason = choice.reason;
   const GemmPlan& plan = choice.plan;
-  return {choice.kernel->name,
-          parameters.c_str(),
-          choice.source,
-          reason.c_str(),
-          plan.group_rows,
-          plan.group_columns,
-          plan.tile_rows,
-          plan.tile_columns,
-          plan.groups(product.problem),
-          plan.slices,
-          product.workspace_bytes(),
-          product.packs_left,
+  return {choice.kernel->name, parameters.c_str(),        choice.source,
+          reason.c_str(),      plan.group_rows,           plan.group_columns,
+          plan.tile_rows,      plan.tile_columns,         plan.groups(product.problem),
+          plan.slices,         product.workspace_bytes(), product.packs_left,
           product.packs_right};
 }
 

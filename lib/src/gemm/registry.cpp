@@ -180,8 +180,7 @@ GemmPlan split_k_plan(const ParameterValues& p, const GemmProblem& problem,
   constexpr int64_t groups_per_unit = 4;
   const int64_t edge = p[0], tile = 2 * edge;
   const int64_t groups = groups_per_unit * std::max<int64_t>(info.compute_units, 1);
-  const int64_t output_tiles =
-      std::max<int64_t>(tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches, 1);
+  const int64_t output_tiles = tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
   const int64_t thinnest = std::max<int64_t>(problem.k / p[1], 1);
   const int64_t most = std::clamp<int64_t>(groups / output_tiles, 1, thinnest);
   const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, most), edge), 1) * edge;
@@ -192,45 +191,48 @@ GemmPlan split_k_plan(const ParameterValues& p, const GemmProblem& problem,
 }
 
 struct VectorParameters {
-  int64_t lanes, mr, nr, mc, kc;
+  int64_t lanes, mr, nr, nc, kc;
   explicit VectorParameters(const ParameterValues& p)
-      : lanes(p[0]), mr(p[1]), nr(p[0] * p[2]), mc(p[3]), kc(p[4]) {}
+      : lanes(p[0]), mr(p[1]), nr(p[0] * p[2]), nc(p[3]), kc(p[4]) {}
 };
 
 // Registers of 64 bytes come in 32, shorter ones in 16: 14 x 2 or 6 x 2 accumulators leave room for
-// two vectors of B and an element of A. The block of A fills a good part of the L2 cache.
+// two vectors of B and an element of A. A panel of A takes 12 to 14 KiB of the L1 cache, a block of B
+// 256 KiB of the L2 cache.
 ParameterValues vector_fit(const Dtype& sums, const funlib_device_info& info) {
   const bool wide = info.vector_bytes >= 64;
   const int64_t lanes = std::max<int64_t>(info.vector_bytes / sums.itemsize, 2);
-  const int64_t mc = (wide ? 112 : 144) * 4 / sums.itemsize / (wide ? 14 : 6) * (wide ? 14 : 6);
-  return {lanes, wide ? 14 : 6, 2, mc, 256};
+  return {lanes, wide ? 14 : 6, 2, wide ? 256 : 128, (wide ? 256 : 512) * 4 / sums.itemsize};
 }
 
-// Splits C into blocks, one a work-group, so that the threads finish early and together. What a block
-// costs is counted in micro-kernel steps; packing an element of A or B costs about as much as `pack`
-// multiply-adds of a whole vector.
+// Splits C into blocks so that the threads finish early and together. What a block costs is counted in
+// multiply-adds of a whole vector: packing an element of A or B costs about as much as `pack` of them.
 GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
                      const funlib_device_info& info) {
   const VectorParameters kernel(p);
   const int64_t threads = std::max<int64_t>(info.compute_units, 1);
-  // An empty product is planned too, by whoever asks whether the kernel could do it.
-  const int64_t row_tiles = std::max<int64_t>(tiles(problem.m, kernel.mr), 1);
-  const int64_t column_tiles = std::max<int64_t>(tiles(problem.n, kernel.nr), 1);
-  const int64_t most_rows = kernel.mc / kernel.mr;
-  const int64_t fewest = tiles(row_tiles, most_rows);
-  GemmPlan plan{1, 1, kernel.mr, kernel.nr, kernel.mc * kernel.kc + kernel.kc * kernel.nr};
+  const int64_t row_tiles = tiles(problem.m, kernel.mr);
+  const int64_t column_tiles = tiles(problem.n, kernel.nr);
+  GemmPlan plan{1, 1, kernel.mr, kernel.nr, 0};
   if (problem.panel_width != 0 && problem.panel_width != kernel.nr)
     plan.objection = concat("reads panels of ", kernel.nr, " columns, not ", problem.panel_width);
+  // Sums that C can't hold wait in the workspace, which bounds the block.
+  const bool keeps_sums =
+      dtype_of(problem.out_dtype).itemsize < problem.sums().itemsize && problem.k > kernel.kc;
+  const int64_t most = keeps_sums ? 512 : INT64_MAX / 2;
+  const int64_t fewest_down = tiles(row_tiles, std::max<int64_t>(most / kernel.mr, 1));
+  const int64_t fewest_across = tiles(column_tiles, std::max<int64_t>(most / kernel.nr, 1));
   double best = 0;
-  for (int64_t down = fewest; down <= std::min(row_tiles, fewest + 4 * threads); ++down) {
+  for (int64_t down = fewest_down; down <= std::min(row_tiles, fewest_down + 4 * threads); ++down) {
     const int64_t rows = tiles(row_tiles, down);
     // Only numbers of blocks that the threads share evenly, up to four rounds.
     for (int64_t rounds = 1; rounds <= 4; ++rounds) {
-      const int64_t wanted = tiles(rounds * threads, tiles(row_tiles, rows) * problem.batches);
-      const int64_t columns = tiles(column_tiles, std::min(column_tiles, wanted));
+      const int64_t even = tiles(rounds * threads, tiles(row_tiles, rows) * problem.batches);
+      const int64_t across = std::min(column_tiles, std::max(even, fewest_across));
+      const int64_t columns = tiles(column_tiles, across);
       const int64_t blocks =
           tiles(row_tiles, rows) * tiles(column_tiles, columns) * problem.batches;
-      constexpr double pack_a = 2.0, pack_b = 0.5, start = 4096;
+      constexpr double pack_a = 1.0, pack_b = 0.6, start = 4096;
       const double cost = double(rows * kernel.mr * columns * kernel.nr) / double(kernel.lanes) +
                           pack_a * double(rows * kernel.mr) + pack_b * double(columns * kernel.nr);
       const double total = double(tiles(blocks, threads)) * (cost * double(problem.k) + start);
@@ -241,28 +243,50 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
       }
     }
   }
-  plan.arguments = {plan.tile_rows, plan.tile_columns};
-  plan.takes_partials = true;
-  if (dtype_of(problem.out_dtype).itemsize < problem.sums().itemsize && problem.k > kernel.kc)
-    plan.partial_elements = plan.tile_rows * plan.tile_columns;
+  // Equal steps along K and equal blocks of B.
+  const int64_t steps = std::max<int64_t>(tiles(problem.k, kernel.kc), 1);
+  const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, steps), 4), 1) * 4;
+  const int64_t most_width = std::max(kernel.nc * kernel.kc / depth, kernel.nr);
+  const int64_t widths = tiles(plan.tile_columns, most_width);
+  const int64_t width = tiles(tiles(plan.tile_columns, widths), kernel.nr) * kernel.nr;
+  const int64_t kept = keeps_sums ? plan.tile_rows * plan.tile_columns : 0;
+  // Many small products are shared out in advance; and all work-groups together have workspace of a
+  // MiB a thread, or 64 MiB.
+  constexpr int64_t groups_per_thread = 16, most_height = 1024, mib = int64_t(1) << 20;
+  const int64_t budget = std::max<int64_t>(64, threads) * mib / problem.sums().itemsize;
+  const int64_t blocks = plan.groups(problem);
+  plan.tiles_per_group = tiles(blocks, groups_per_thread * threads);
+  int64_t height = std::min(plan.tile_rows, most_height / kernel.mr * kernel.mr);
+  const auto elements = [&] { return tiles(kept + (height + width) * depth, 64) * 64; };
+  if (elements() * plan.groups(problem) > budget) {
+    plan.tiles_per_group = tiles(blocks, threads);
+    const int64_t fits = (budget / plan.groups(problem) - kept) / depth - width;
+    height = std::clamp(fits / kernel.mr * kernel.mr, kernel.mr, height);
+  }
+  plan.workspace_elements = elements();
+  plan.arguments = {plan.tile_rows, plan.tile_columns,      plan.tiles_per_group, height, width,
+                    depth,          plan.workspace_elements};
   return plan;
 }
 
 int64_t vector_panel_width(const ParameterValues& p) { return VectorParameters(p).nr; }
 
 ParameterValues gemv_fit(const Dtype& sums, const funlib_device_info& info) {
-  return {std::max<int64_t>(info.vector_bytes / sums.itemsize, 2), 4096 / sums.itemsize};
+  return {std::max<int64_t>(info.vector_bytes / sums.itemsize, 2), 16384 / sums.itemsize};
 }
 
-// Two blocks a thread even out what other programs take of the processor; below 64 columns the runs
-// get too short.
+// One block a thread: the longer the runs, the better memory keeps up. Below 64 columns they get too
+// short.
 GemmPlan gemv_plan(const ParameterValues& p, const GemmProblem& problem,
                    const funlib_device_info& info) {
-  constexpr int64_t shortest = 64, blocks_per_thread = 2, rows = 4;
+  constexpr int64_t shortest = 64, rows = 4;
   const int64_t threads = std::max<int64_t>(info.compute_units, 1);
-  const int64_t even = tiles(tiles(problem.n, blocks_per_thread * threads), shortest) * shortest;
-  const int64_t columns = std::clamp(even, shortest, p[1]);
-  return {1, 1, rows, columns, rows * p[1], {columns}};
+  const int64_t most = p[1] / std::clamp<int64_t>(problem.m, 1, rows);
+  const int64_t even = std::max(tiles(tiles(problem.n, threads), shortest), int64_t(1)) * shortest;
+  // Equal blocks, as many for each thread.
+  const int64_t rounds = tiles(even, most / shortest * shortest);
+  const int64_t columns = tiles(tiles(even, rounds), shortest) * shortest;
+  return {1, 1, rows, columns, p[1], {columns}};
 }
 
 }  // namespace
@@ -373,8 +397,8 @@ const std::vector<GemmKernel>& gemm_kernels() {
        {{"LANES", 8, {2, 4, 8, 16}},
         {"MR", 6, {4, 6, 8, 12, 14}},
         {"NV", 2, {1, 2, 3}},
-        {"MC", 96, {48, 72, 96, 112, 120, 144, 168, 192}},
-        {"KC", 256, {128, 192, 256, 384, 512}}},
+        {"NC", 128, {64, 128, 160, 192, 256}},
+        {"KC", 512, {128, 192, 256, 384, 512, 1024}}},
        vector_plan,
        vector_fit,
        "cpu",
@@ -384,7 +408,7 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "at most 4 rows of A, CPU vectors, B read once in long runs",
        "gemv_vector.cpp",
        every_dtype,
-       {{"LANES", 8, {2, 4, 8, 16}}, {"COLUMNS", 1024, {256, 512, 1024, 2048}}},
+       {{"LANES", 8, {2, 4, 8, 16}}, {"COLUMNS", 4096, {1024, 2048, 4096}}},
        gemv_plan,
        gemv_fit,
        "cpu",
@@ -466,7 +490,8 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
 }
 
 int64_t GemmPlan::groups(const GemmProblem& problem) const {
-  return tiles(problem.m, tile_rows) * tiles(problem.n, tile_columns) * problem.batches * slices;
+  const int64_t all = tiles(problem.m, tile_rows) * tiles(problem.n, tile_columns);
+  return tiles(all * problem.batches * slices, tiles_per_group);
 }
 
 const GemmKernel& gemm_kernel(const std::string& name) {

@@ -50,10 +50,11 @@ struct GemmPlan {
   // Parts of K, each the work of its own work-groups. With more than one, slice s of a matrix writes
   // its bare product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result.
   int64_t slices = 1;
-  // Sums that a work-group keeps in a workspace, for kernels that takes_partials: their last arguments
-  // are the number of the launch's first work-group and the workspace.
-  bool takes_partials = false;
-  int64_t partial_elements = 0;
+  // Tiles that a work-group does one after the other.
+  int64_t tiles_per_group = 1;
+  // Elements of the sums that a work-group has in a workspace, the kernel's last argument if there are
+  // any.
+  int64_t workspace_elements = 0;
   // Why these parameters don't fit together or the device; "" if they do.
   std::string objection = "";
 

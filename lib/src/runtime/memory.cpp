@@ -1,5 +1,7 @@
 #include "runtime/memory.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "runtime/device.hpp"
@@ -8,6 +10,7 @@ namespace funlib {
 namespace {
 
 constexpr size_t alignment = 256;
+constexpr size_t huge_page = size_t(2) << 20;
 // A cached block serves a request that leaves at most a quarter of it unused.
 constexpr size_t slack(size_t bytes) { return bytes + bytes / 4; }
 
@@ -44,8 +47,14 @@ int64_t Pool::free_bytes() {
 void* Pool::driver_allocate(size_t bytes) {
   const auto kind =
       device_.info().host_accessible ? sycl::usm::alloc::shared : sycl::usm::alloc::device;
+  // A CPU walks through large matrices by rows and columns: with pages of 4 KiB that costs it 2 to 4 %
+  // of a GEMM's time in address translation.
+  const bool huge = device_.info().type == std::string("cpu") && bytes >= huge_page;
   try {
-    return sycl::aligned_alloc(alignment, bytes, device_.handle(), device_.context(), kind);
+    void* data = sycl::aligned_alloc(huge ? huge_page : alignment, bytes, device_.handle(),
+                                     device_.context(), kind);
+    if (huge && data != nullptr) madvise(data, bytes, MADV_HUGEPAGE);
+    return data;
   } catch (const sycl::exception& error) {
     if (error.code() != sycl::errc::memory_allocation) throw;
     return nullptr;

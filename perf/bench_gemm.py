@@ -15,10 +15,11 @@ import argparse
 import sys
 
 import common
+import expected
 import numpy as np
 import roofs
 import tables
-from peers import FunlibCall, NumpyCall
+from peers import FunlibCall, Numpy, NumpyCall
 
 SQUARE = ("128x128x128", "256x256x256", "512x512x512")
 RECTANGULAR = ("127x512x512", "512x64x512", "512x512x2048")
@@ -39,7 +40,7 @@ GROUPS = {
     "all": SQUARE + RECTANGULAR + TRANSFORMER,
     "large": LARGE,  # not in "all", since plain kernels take minutes
 }
-DTYPES = tuple(common.POISON)
+DTYPES = expected.DTYPES
 DISPATCH = "dispatch"  # gemm without kernel=
 NUMPY = "numpy"
 
@@ -49,62 +50,25 @@ CELL_SECONDS = 1.0
 
 
 def random_inputs(shape, dtype, seed=1):
-    """Random A (M x K) and B (K x N). Floats are uniform in [-1, 1); int32 has the full range, so
-    that products wrap."""
+    """Random A (M x K) and B (K x N). Floats are uniform in [-1, 1); integers have their whole
+    range, so that int32 wraps."""
     m, k, n = shape
     random = np.random.default_rng(seed)
 
     def matrix(rows, columns):
-        if dtype == "int32":
-            return random.integers(-(2**31), 2**31, (rows, columns), dtype=np.int32)
+        if expected.is_integer(dtype):
+            info = np.iinfo(dtype)
+            return random.integers(info.min, info.max, (rows, columns), dtype, endpoint=True)
         return random.uniform(-1, 1, (rows, columns)).astype(dtype)
 
     return matrix(m, k), matrix(k, n)
 
 
-def wrapped_product(a, b):
-    """The int32 product modulo 2^32, exactly.
-
-    The operands are split into halves of 16 bits. Sums of K products of halves stay below 2^53 for
-    K up to 2^21, so float64 holds them exactly and the BLAS can form them.
-    """
-    a_low, b_low = (a & 0xFFFF).astype(np.float64), (b & 0xFFFF).astype(np.float64)
-    a_high, b_high = (a >> 16).astype(np.float64), (b >> 16).astype(np.float64)
-    low = (a_low @ b_low).astype(np.int64)
-    middle = (a_high @ b_low + a_low @ b_high).astype(np.int64)
-    return (low + (middle << 16)).astype(np.int32)
-
-
-def reference(a, b):
-    """The product and how far from it, element by element, a right result may be: (C, bound).
-
-    int32: the exact product modulo 2^32, bound 0. Floating point: a product summed in any order,
-    with or without fused multiply-add, differs from the exact one by at most gamma(K, u) |A||B|,
-    where gamma(K, u) = K u / (1 - K u) and u is the unit roundoff of the type (Higham, Accuracy and
-    Stability of Numerical Algorithms, section 3.5). The reference, in float64, has the same bound
-    with its own u.
-    """
-    if a.dtype == np.int32:
-        return wrapped_product(a, b), 0
-    k = a.shape[1]
-    exact_a, exact_b = a.astype(np.float64), b.astype(np.float64)
-
-    def gamma(dtype):
-        error = k * float(np.finfo(dtype).eps) / 2
-        return error / (1 - error)
-
-    # |A||B| is itself computed in float64, hence the last factor.
-    allowed = (gamma(a.dtype) + gamma(np.float64)) * (1 + 2 * gamma(np.float64))
-    return exact_a @ exact_b, allowed * (np.abs(exact_a) @ np.abs(exact_b))
-
-
-def check(result, expected, bound):
-    """Compares with the reference: (max error, whether each element is within its bound).
-
-    Elements that hold NaN make the error NaN and are never within the bound.
-    """
-    error = np.abs(result.astype(np.float64) - expected.astype(np.float64))
-    return float(error.max(initial=0)), bool(np.all(error <= bound))
+def check(result, reference):
+    """Compares with the reference, expected.gemm's: (max error, whether each element is right)."""
+    wanted, _ = reference
+    error = np.abs(result.astype(np.float64) - wanted.astype(np.float64))
+    return float(error.max(initial=0)), expected.problem(result, *reference) is None
 
 
 def text_of(shape):
@@ -127,7 +91,7 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
     A kernel that doesn't take the shape has no row.
     """
     a, b = random_inputs(shape, dtype)
-    expected, bound = reference(a, b)
+    reference = expected.gemm(a, b)
     device_a = funlib.DeviceTensor.from_numpy(a, queue=queue)
     device_b = funlib.DeviceTensor.from_numpy(b, queue=queue)
     queue.wait()
@@ -143,7 +107,7 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
             kernel = None if name == DISPATCH else name
             calls[name] = FunlibCall(funlib, queue, device_a, device_b, kernel)
         first_ns, result = calls[name].checked()
-        first[name] = (first_ns, *check(result, expected, bound))
+        first[name] = (first_ns, *check(result, reference))
 
     # NumPy is measured after the others and not among them: its threads, and a CPU device's, spin.
     timed = common.measure_rotated({n: c for n, c in calls.items() if n != NUMPY}, CELL_SECONDS)
@@ -171,7 +135,8 @@ def measure(funlib, queue, block, shapes, dtypes, names):
     rows = []
     for dtype in dtypes:
         able = {kernel.name for kernel in funlib.kernels() if dtype in kernel.dtypes}
-        fitting = [name for name in names if name in able | {DISPATCH, NUMPY}]
+        others = {DISPATCH, NUMPY} if dtype in Numpy.dtypes else {DISPATCH}
+        fitting = [name for name in names if name in able | others]
         for shape in shapes:
             rows += measure_shape(funlib, queue, shape, dtype, fitting, progress)
     progress.close()

@@ -49,10 +49,6 @@ SETTLED_LOAD = 0.1
 SETTLE_STEP_SECONDS = 0.02
 SETTLE_LIMIT_SECONDS = 1.0
 
-# The data types of the benchmarks, with what outputs hold before a checked call, to show elements
-# that were not written (and, in floating point, ones that were read).
-POISON = {"float32": math.nan, "float64": math.nan, "int32": -0x21524111}
-
 # Variables that slow NumPy's BLAS (or choose its threads) without a trace in the code.
 BLAS_SLOWING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS")

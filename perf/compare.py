@@ -19,6 +19,7 @@ from contextlib import ExitStack, closing
 
 import bench_gemm
 import common
+import expected
 import peer_process
 import peers
 import tables
@@ -62,14 +63,14 @@ def measure_shape(ours, others, shape, dtype, progress):
     """The rows of one shape (M, K, N) and data type: funlib (`ours`, a Funlib) and then the peers
     that can do the type. Raises peer_process.PeerError if a peer's process fails."""
     a, b = bench_gemm.random_inputs(shape, dtype)
-    expected, bound = bench_gemm.reference(a, b)
+    reference = expected.gemm(a, b)
     calls, first = {}, {}
     for peer in (ours, *others):
         progress.step(f"{dtype} {bench_gemm.text_of(shape)} {peer.name}")
         if dtype in peer.dtypes:
             calls[peer.name] = peer.prepare(a, b)
             first_ns, result = calls[peer.name].checked()
-            first[peer.name] = (first_ns, *bench_gemm.check(result, expected, bound))
+            first[peer.name] = (first_ns, *bench_gemm.check(result, reference))
     timed = common.measure_in_blocks(calls, CELL_SECONDS)
 
     rows = []

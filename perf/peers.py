@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import common
+import expected
 import numpy as np
 
 # ---- calls -----------------------------------------------------------------------------------
@@ -45,9 +46,9 @@ class FunlibCall(Call):
         self.funlib, self.queue, self.a, self.b, self.kernel = funlib, queue, a, b, kernel
 
     def checked(self):
-        dtype = self.a.dtype.name
+        dtype = expected.output_of(self.a.dtype)
         shape = (self.a.shape[0], self.b.shape[1])
-        out = self.funlib.DeviceTensor.full(shape, common.POISON[dtype], dtype, self.queue)
+        out = self.funlib.DeviceTensor.full(shape, expected.poison(dtype), dtype, self.queue)
         out.wait()
         start = common.now_ns()
         self.funlib.gemm(self.a, self.b, out=out, kernel=self.kernel).wait()
@@ -71,8 +72,8 @@ class NumpyCall(Call):
         self.a, self.b = a, b
 
     def checked(self):
-        poison = common.POISON[self.a.dtype.name]
-        out = np.full((self.a.shape[0], self.b.shape[1]), poison, self.a.dtype)
+        shape, dtype = (self.a.shape[0], self.b.shape[1]), self.a.dtype
+        out = np.full(shape, expected.poison(dtype), dtype)
         start = common.now_ns()
         np.matmul(self.a, self.b, out=out)
         return common.now_ns() - start, out
@@ -105,7 +106,7 @@ class TorchCall(Call):
     def checked(self):
         torch = self.torch
         shape = (self.a.shape[0], self.b.shape[1])
-        out = torch.full(shape, common.POISON[self.dtype.name], dtype=self.a.dtype)
+        out = torch.full(shape, float(expected.poison(self.dtype)), dtype=self.a.dtype)
         start = common.now_ns()
         torch.matmul(self.a, self.b, out=out)
         total = common.now_ns() - start
@@ -129,7 +130,7 @@ class DpnpCall(Call):
 
     def checked(self):
         shape = (self.a.shape[0], self.b.shape[1])
-        poison = common.POISON[self.a.dtype.name]
+        poison = expected.poison(self.a.dtype)
         out = self.dpnp.full(shape, poison, dtype=self.a.dtype, sycl_queue=self.queue)
         self.queue.wait()
         start = common.now_ns()

@@ -5,6 +5,7 @@ An environment block keeps what was measured under "roofs"::
     {"float32": {"copy_gb_s": 20.1, "multiply_add_gflops": 79.3}}
 """
 
+import expected
 import numpy as np
 
 
@@ -24,7 +25,8 @@ def measure(funlib, queue, dtypes):
 def intensity(m, k, n, dtype):
     """Operations of a product for each byte that it has to move: M K and K N elements read, M N
     written, each once."""
-    return 2 * m * k * n / ((m * k + k * n + m * n) * np.dtype(dtype).itemsize)
+    read, written = (m * k + k * n) * np.dtype(dtype).itemsize, m * n
+    return 2 * m * k * n / (read + written * expected.output_of(dtype).itemsize)
 
 
 def attainable(roofs, operations_per_byte):

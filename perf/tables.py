@@ -68,8 +68,8 @@ GEMM_NOTES = (
     "bandwidth times the operations for each byte that has to move, both measured in the same "
     "run. first: the first call of the run, with compilation where the kernel cache did not have "
     f"the kernel. reps: measured repetitions ({common.REPETITIONS}, fewer for slow calls). max "
-    "error: against a float64 reference (exact arithmetic modulo 2^32 for int32); verified: within "
-    "the error bound of any order of summation."
+    "error: against a float64 reference (exact arithmetic modulo 2^32 for integers); verified: "
+    "within the error bound of any order of summation."
 )
 
 ROOFLINE = (

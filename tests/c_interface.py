@@ -21,7 +21,12 @@ class Options(ctypes.Structure):
         ("beta", ctypes.c_double),
         ("transpose_a", ctypes.c_int32),
         ("transpose_b", ctypes.c_int32),
+        ("bias", _pointer),
+        ("activation", ctypes.c_int32),
+        ("out_dtype", ctypes.c_int32),
         ("kernel", ctypes.c_char_p),
+        ("parameters", ctypes.c_char_p),
+        ("weights", _pointer),
         ("queue", _pointer),
     )
 
@@ -57,7 +62,7 @@ class Library:
         raise LookupError(name)
 
     def kernel_object(self, kernel, dtype, transpose_a, transpose_b, parameters="", queue="tests"):
-        """An object-state SYCLBIN image of a kernel, with "NAME=value ..." over its defaults: bytes."""
+        """An object-state SYCLBIN image of a kernel: bytes. parameters: over its defaults."""
         options = (self.dtype_code(dtype), int(transpose_a), int(transpose_b), parameters.encode())
         return self._image(queue, "gemm_kernel_object", kernel.encode(), *options)
 

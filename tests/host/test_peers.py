@@ -22,6 +22,7 @@ sys.path.append(str(SOURCE / "perf"))
 import bench_gemm
 import common
 import compare
+import expected
 import peer_process
 import peers
 
@@ -295,7 +296,7 @@ def test_installed_peers(peer, dtype):
     total_ns, result = call.checked()
     assert total_ns > 0
     assert result.dtype == a.dtype
-    assert bench_gemm.check(result, *bench_gemm.reference(a, b))[1]
+    assert bench_gemm.check(result, expected.gemm(a, b))[1]
     samples = call.block(2)
     assert len(samples) == 2
     assert all(total > 0 and kernel is None for total, kernel in samples)
@@ -325,7 +326,7 @@ def test_remote_peer(remote, dtype):
         call = peer.prepare(a, b)
         total_ns, result = call.checked()
         assert total_ns > 0
-        assert bench_gemm.check(result, *bench_gemm.reference(a, b))[1]
+        assert bench_gemm.check(result, expected.gemm(a, b))[1]
         samples = call.block(4)
         assert len(samples) == 4
         assert all(total > 0 and kernel is None for total, kernel in samples)
@@ -340,7 +341,7 @@ def test_remote_peer_runs_beside_the_libraries_of_its_own(remote, monkeypatch):
 def test_remote_wrong_result_is_seen(remote):
     a, b = operands()
     _, result = remote("wrong").prepare(a, b).checked()
-    assert not bench_gemm.check(result, *bench_gemm.reference(a, b))[1]
+    assert not bench_gemm.check(result, expected.gemm(a, b))[1]
 
 
 def test_remote_errors_name_the_peer(remote):

@@ -482,7 +482,7 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   // C^T = op(B)^T @ op(A)^T is done instead where C is stored by columns, or where C is so narrow that
   // most of every tile would lie outside: if the kernel takes that.
   constexpr int64_t narrow = 4;
-  const bool is_narrow = wish.kernel.empty() && call.n <= narrow && call.m > narrow;
+  const bool is_narrow = call.n <= narrow && call.m > narrow;
   Operand settled = output, flipped = transposed(output);
   const bool by_rows = settle(settled) && !settled.transposed;
   const bool by_columns = settle(flipped) && !flipped.transposed;

@@ -439,7 +439,7 @@ ParameterValues GemmKernel::parse(const std::string& text, ParameterValues value
       invalid("\"", word, "\" sets no parameter of ", name, "; it has ", text_of(defaults()));
     char* end = nullptr;
     const int64_t value = std::strtoll(word.c_str() + sign + 1, &end, 10);
-    if (*end != '\0' ||
+    if (end == word.c_str() + sign + 1 || *end != '\0' ||
         std::find(found->legal.begin(), found->legal.end(), value) == found->legal.end()) {
       std::string legal;
       for (const int64_t each : found->legal) legal += concat(legal.empty() ? "" : ", ", each);

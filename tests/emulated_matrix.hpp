@@ -1,5 +1,6 @@
 // Matrix engines in plain code, for devices without: takes the place of lib/kernels/funlib_matrix.hpp
-// while the kernels are tested. Each lane keeps whole operands and every lanes-th of the sums.
+// while the kernels are tested. Each lane keeps whole operands, and every lanes-th of the sums. Loops are
+// not unrolled: compiling would take minutes.
 #pragma once
 
 #include "funlib_sub_group.hpp"
@@ -7,21 +8,23 @@
 
 namespace funlib {
 
-template <typename Element, int Rows, int Columns, bool Turned>
+template <typename Element, int Rows, int Columns, int Factor>
 struct OperandTile {
   using Sum = typename Accumulation<Element>::Sum;
   Sum value[Rows][Columns];
 
   void load(const Element* local, int pitch) {
+#pragma nounroll
     for (int i = 0; i < Rows; ++i)
+#pragma nounroll
       for (int j = 0; j < Columns; ++j)
-        value[i][j] = Sum(Turned ? local[j * pitch + i] : local[i * pitch + j]);
+        value[i][j] = Sum(local[i / Factor * pitch + j * Factor + i % Factor]);
   }
 };
-template <typename Element, int M, int K, bool Turned>
-using TileA = OperandTile<Element, M, K, Turned>;
-template <typename Element, int K, int N, bool Turned>
-using TileB = OperandTile<Element, K, N, Turned>;
+template <typename Element, int M, int K>
+using TileA = OperandTile<Element, M, K, 1>;
+template <typename Element, int K, int N, int Factor>
+using TileB = OperandTile<Element, K, N, Factor>;
 
 template <typename Element, int M, int N>
 struct SumTile {
@@ -30,18 +33,20 @@ struct SumTile {
   Sum value[M * N / lanes];
 
   void clear() {
+#pragma nounroll
     for (int n = 0; n < M * N / lanes; ++n) value[n] = Sum(0);
   }
-  template <int K, bool TurnedA, bool TurnedB>
-  void multiply_add(const OperandTile<Element, M, K, TurnedA>& a,
-                    const OperandTile<Element, K, N, TurnedB>& b) {
+  template <int K, int Factor>
+  void multiply_add(const TileA<Element, M, K>& a, const TileB<Element, K, N, Factor>& b) {
+#pragma nounroll
     for (int n = 0; n < M * N / lanes; ++n) {
       const int element = n * lanes + local_id<2>(1);
-      for (int k = 0; k < K; ++k)
-        value[n] += a.value[element / N][k] * b.value[k][element % N];
+#pragma nounroll
+      for (int k = 0; k < K; ++k) value[n] += a.value[element / N][k] * b.value[k][element % N];
     }
   }
   void store(Sum* local, int pitch) const {
+#pragma nounroll
     for (int n = 0; n < M * N / lanes; ++n) {
       const int element = n * lanes + local_id<2>(1);
       local[element / N * pitch + element % N] = value[n];

@@ -1,14 +1,15 @@
 // Matrix engines: tiles of matrices that the lanes of a sub-group hold together, and multiply at once.
 //
-//     TileA<T, M, K, Turned> a;  a.load(local, pitch);     element (i, k) at i * pitch + k
-//     TileB<T, K, N, Turned> b;  b.load(local, pitch);     element (k, j) at k * pitch + j
-//     SumTile<T, M, N> sum;      sum.clear();
-//     sum.multiply_add(a, b);                              sum += a b
-//     sum.store(local, pitch);                             element (i, j) to i * pitch + j
+//     TileA<T, M, K> a;            a.load(local, pitch);     element (i, k) at i * pitch + k
+//     TileB<T, K, N, Factor> b;    b.load(local, pitch);     element (k, j) at
+//                                                            k / Factor * pitch + j * Factor + k % Factor
+//     SumTile<T, M, N> sum;        sum.clear();
+//     sum.multiply_add(a, b);                                sum += a b
+//     sum.store(local, pitch);                               element (i, j) to i * pitch + j
 //
-// Turned swaps the two: (i, k) lies at k * pitch + i. All lanes call each function together. Operands
-// come from local memory and sums go there: which lane holds which element is the device's secret.
-// Addresses and pitches are multiples of 32 bytes, as NVIDIA wants it; a pitch counts elements.
+// Factor is 1, or as many elements as fill 32 bits. All lanes call each function together. Operands come
+// from local memory and sums go there: which lane holds which element is the device's secret. Addresses
+// and pitches are multiples of 32 bytes, as NVIDIA wants it; a pitch counts elements.
 //
 // float is multiplied as TF32: 8 bits of exponent, 10 of mantissa.
 #pragma once
@@ -66,22 +67,22 @@ inline sycl::sub_group lanes_of_engine() {
   return sycl::ext::oneapi::this_work_item::get_sub_group();
 }
 
-template <typename Element, joint::use Use, int Rows, int Columns, bool Turned>
+template <typename Element, joint::use Use, int Rows, int Columns, joint::layout Layout>
 struct OperandTile {
   using Types = EngineTypes<Element>;
-  joint::joint_matrix<sycl::sub_group, typename Types::Operand, Use, Rows, Columns,
-                      Turned ? joint::layout::col_major : joint::layout::row_major>
-      tile;
+  joint::joint_matrix<sycl::sub_group, typename Types::Operand, Use, Rows, Columns, Layout> tile;
 
   void load(const Element* local, int pitch) {
     joint::joint_matrix_load(lanes_of_engine(), tile,
                              local_pointer<const typename Types::Stored>(local), size_t(pitch));
   }
 };
-template <typename Element, int M, int K, bool Turned>
-using TileA = OperandTile<Element, joint::use::a, M, K, Turned>;
-template <typename Element, int K, int N, bool Turned>
-using TileB = OperandTile<Element, joint::use::b, K, N, Turned>;
+template <typename Element, int M, int K>
+using TileA = OperandTile<Element, joint::use::a, M, K, joint::layout::row_major>;
+template <typename Element, int K, int N, int Factor>
+using TileB =
+    OperandTile<Element, joint::use::b, K, N,
+                Factor == 1 ? joint::layout::row_major : joint::layout::ext_intel_packed>;
 
 template <typename Element, int M, int N>
 struct SumTile {

@@ -17,15 +17,15 @@
 // reads each element from global memory once for TILE_M or TILE_N multiply-adds.
 //
 // Engines take whole tiles only, whose rows are aligned. So both operands go through local memory, with
-// zeros outside of the matrix, vectors of 16 bytes where the operand's alignment allows; each
-// tile lies there as its operand does in global memory, line by line along the storage:
+// zeros outside of the matrix. They are read along their storage, by vectors of 16 bytes where their
+// alignment allows, and transposed ones are turned on their way, since not all engines take those:
 //
-//     A as it is:    element (i, k) at line i, k       transposed:  line k, i
-//     B as it is:    element (k, j) at line k, j       transposed:  line j, k
+//     A   element (i, k)   at line i, k
+//     B   element (k, j)   at line k, j,   or interleaved:  line k / factor, j * factor + k % factor
 //
-// and the engine is told which of the two it is. 32 bytes of padding spread the lines over the banks. The
-// sums leave through local memory too, one tile a sub-group at a time: only there are they known by row
-// and column, which the epilogue needs.
+// with as many elements of a column side by side (factor) as fill 32 bits, which is how Intel's engines
+// want B. 32 bytes of padding spread the lines over the banks. The sums leave through local memory too,
+// one tile a sub-group at a time: only there are they known by row and column, which the epilogue needs.
 //
 // Types: bfloat16 and float16 with sums in float32, int8 with sums in int32 that wrap, float64; float32
 // only where the caller allows TF32, to which its elements are rounded (to nearest, ties to even) on
@@ -34,7 +34,7 @@
 // Parameters: FUNLIB_ENGINE_M, FUNLIB_ENGINE_N, FUNLIB_ENGINE_K, a shape of the engine, and
 // FUNLIB_SUB_GROUP, the lanes that work it, as the device lists them; FUNLIB_SUB_M, FUNLIB_SUB_N, the
 // outputs of a sub-group; FUNLIB_TILE_M, FUNLIB_TILE_N, FUNLIB_TILE_K, the tiles of a work-group. ENGINE
-// divides SUB, SUB divides TILE. 64 sums of four bytes a lane are about half of the registers on all
+// divides SUB, SUB divides TILE. FUNLIB_INTERLEAVED, whether B is, the host's knowledge. 64 sums of four bytes a lane are about half of the registers on all
 // devices that have engines.
 #include "funlib_matrix.hpp"
 #include "funlib_sub_group.hpp"
@@ -53,26 +53,17 @@ constexpr int V = 16 / sizeof(T);
 using Word = VectorElement<T>::Type;
 using Vector = VectorOf<T, V>;
 
-// Part of an operand: lines along its storage, and padding.
+// Part of an operand: lines and padding.
 template <int Lines, int Run>
 struct alignas(64) LocalTile {
-  static constexpr int lines = Lines, run = Run, pitch = Run + 2 * V;
-  Vector line[Lines][pitch / V];
+  static constexpr int pitch = Run + 2 * V;
+  Vector vectors[Lines][pitch / V];
 
-  const T* at(int line_index, int element) const {
-    return reinterpret_cast<const T*>(&line[line_index][0]) + element;
-  }
+  Word* at(int line, int element) { return reinterpret_cast<Word*>(&vectors[line][0]) + element; }
 };
-#if FUNLIB_TRANSPOSE_A
-using LocalA = LocalTile<TILE_K, TILE_M>;
-#else
+constexpr int factor = FUNLIB_INTERLEAVED && sizeof(T) < 4 ? 4 / sizeof(T) : 1;
 using LocalA = LocalTile<TILE_M, TILE_K>;
-#endif
-#if FUNLIB_TRANSPOSE_B
-using LocalB = LocalTile<TILE_N, TILE_K>;
-#else
-using LocalB = LocalTile<TILE_K, TILE_N>;
-#endif
+using LocalB = LocalTile<TILE_K / factor, TILE_N * factor>;
 
 struct alignas(64) LocalSums {
   Acc tile[sub_groups][ENGINE_M * ENGINE_N];
@@ -106,19 +97,63 @@ inline Vector load(const T* X, int64 ld, int64 line, int64 lines, int64 run, int
   return value;
 }
 
-// Fills a tile: lines first_line .. of `lines`, elements first .. of `length`.
-template <typename Local>
-inline void fill(Local& local, const T* X, int64 ld, int64 first_line, int64 lines, int64 first,
-                 int64 length, bool aligned) {
-  constexpr int vectors = Local::run / V;
+// Reads a part of an operand, Lines of Run elements from line first_line (of `lines`), element first
+// (of `length`) on; store(line, element, vector) is told where each vector was found.
+template <int Lines, int Run, typename Store>
+inline void read(const T* X, int64 ld, int64 first_line, int64 lines, int64 first, int64 length,
+                 bool aligned, const Store& store) {
   const int item = local_id<2>(0) * FUNLIB_SUB_GROUP + local_id<2>(1);
 #pragma unroll
-  for (int n = item; n < Local::lines * vectors; n += work_items) {
-    const int line = n / vectors, vector = n % vectors;
-    local.line[line][vector] =
-        rounded(load(X, ld, first_line + line, lines, first + vector * V, length, aligned));
+  for (int n = item; n < Lines * Run / V; n += work_items) {
+    const int line = n / (Run / V), element = n % (Run / V) * V;
+    store(line, element,
+          rounded(load(X, ld, first_line + line, lines, first + element, length, aligned)));
   }
 }
+
+// Rows `row` .. of M, columns k0 .. of K.
+inline void fill(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int64 k0, int64 K,
+                 bool aligned) {
+#if FUNLIB_TRANSPOSE_A
+  read<TILE_K, TILE_M>(A, lda, k0, K, row, M, aligned, [&](int k, int i, Vector value) {
+#pragma unroll
+    for (int e = 0; e < V; ++e) *local.at(i + e, k) = value[e];
+  });
+#else
+  read<TILE_M, TILE_K>(A, lda, row, M, k0, K, aligned, [&](int i, int k, Vector value) {
+    local.vectors[i][k / V] = value;
+  });
+#endif
+}
+
+// Rows k0 .. of K, columns `column` .. of N.
+inline void fill(LocalB& local, const T* B, int64 ldb, int64 k0, int64 K, int64 column, int64 N,
+                 bool aligned) {
+#if FUNLIB_TRANSPOSE_B
+  read<TILE_N, TILE_K>(B, ldb, column, N, k0, K, aligned, [&](int j, int k, Vector value) {
+    // `factor` elements stay together.
+    using Group = VectorOf<T, factor>;
+#pragma unroll
+    for (int e = 0; e < V; e += factor) {
+      Group group;
+#pragma unroll
+      for (int f = 0; f < factor; ++f) group[f] = value[e + f];
+      *reinterpret_cast<Group*>(local.at((k + e) / factor, j * factor)) = group;
+    }
+  });
+#else
+  read<TILE_K, TILE_N>(B, ldb, k0, K, column, N, aligned, [&](int k, int j, Vector value) {
+    if constexpr (factor == 1) {
+      local.vectors[k][j / V] = value;
+    } else {
+#pragma unroll
+      for (int e = 0; e < V; ++e) *local.at(k / factor, (j + e) * factor + k % factor) = value[e];
+    }
+  });
+#endif
+}
+
+inline const T* elements(const Word* local) { return reinterpret_cast<const T*>(local); }
 
 }  // namespace funlib
 
@@ -143,30 +178,20 @@ void gemm_matrix_engine(FUNLIB_GEMM_ARGUMENTS) {
 #pragma unroll
     for (int j = 0; j < across_tiles; ++j) sum[i][j].clear();
   for (int64 k0 = 0; k0 < K; k0 += TILE_K) {
-#if FUNLIB_TRANSPOSE_A
-    fill(a_local, A, lda, k0, K, tile.row, M, a_aligned);
-#else
     fill(a_local, A, lda, tile.row, M, k0, K, a_aligned);
-#endif
-#if FUNLIB_TRANSPOSE_B
-    fill(b_local, B, ldb, tile.column, N, k0, K, b_aligned);
-#else
     fill(b_local, B, ldb, k0, K, tile.column, N, b_aligned);
-#endif
     barrier<2>();
 #pragma unroll
     for (int k = 0; k < TILE_K; k += ENGINE_K) {
-      TileA<T, ENGINE_M, ENGINE_K, FUNLIB_TRANSPOSE_A> a[down_tiles];
+      TileA<T, ENGINE_M, ENGINE_K> a[down_tiles];
 #pragma unroll
-      for (int i = 0; i < down_tiles; ++i) {
-        const int from = row + i * ENGINE_M;
-        a[i].load(FUNLIB_TRANSPOSE_A ? a_local.at(k, from) : a_local.at(from, k), LocalA::pitch);
-      }
+      for (int i = 0; i < down_tiles; ++i)
+        a[i].load(elements(a_local.at(row + i * ENGINE_M, k)), LocalA::pitch);
 #pragma unroll
       for (int j = 0; j < across_tiles; ++j) {
-        TileB<T, ENGINE_K, ENGINE_N, FUNLIB_TRANSPOSE_B> b;
-        const int from = column + j * ENGINE_N;
-        b.load(FUNLIB_TRANSPOSE_B ? b_local.at(from, k) : b_local.at(k, from), LocalB::pitch);
+        TileB<T, ENGINE_K, ENGINE_N, factor> b;
+        const int from = (column + j * ENGINE_N) * factor;
+        b.load(elements(b_local.at(k / factor, from)), LocalB::pitch);
 #pragma unroll
         for (int i = 0; i < down_tiles; ++i) sum[i][j].multiply_add(a[i], b);
       }

@@ -68,6 +68,10 @@ bool multiplies(const funlib_device_info& info, const char* type, int64_t m, int
   });
 }
 
+bool takes_interleaved(const funlib_device_info& info) {
+  return info.backend == std::string("opencl") || info.backend == std::string("level_zero");
+}
+
 // Two tiles whose lines have 32 bytes of padding, and a tile of the engine for each sub-group's sums.
 GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem,
                             const funlib_device_info& info) {
@@ -77,12 +81,9 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
   const Dtype& type = dtype_of(problem.dtype);
   const int64_t sum_bytes = problem.sums().itemsize;
   const int64_t sub_groups = std::max<int64_t>(tile_m / sub_m * (tile_n / sub_n), 1);
-  const auto tile_bytes = [&](bool along_k, int64_t extent) {
-    const int64_t lines = along_k ? extent : tile_k, run = along_k ? tile_k : extent;
-    return lines * (run * type.itemsize + padding);
-  };
-  const int64_t bytes = tile_bytes(!problem.transpose_a, tile_m) +
-                        tile_bytes(problem.transpose_b, tile_n) +
+  const int64_t factor = p[9] != 0 ? std::max<int64_t>(4 / type.itemsize, 1) : 1;
+  const int64_t bytes = tile_m * (tile_k * type.itemsize + padding) +
+                        tile_k / factor * (tile_n * factor * type.itemsize + padding) +
                         sub_groups * engine_m * engine_n * sum_bytes;
   GemmPlan plan{sub_groups, lanes, tile_m, tile_n, tiles(bytes, sum_bytes)};
   if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
@@ -92,6 +93,8 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
                             engine_n, "x", engine_k, "; the device lists none");
   else if (!has_sub_groups_of(lanes, info))
     plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  else if (p[9] != 0 && !takes_interleaved(info))
+    plan.objection = "interleaves B, which only Intel's engines take";
   else if (sub_m % engine_m != 0 || sub_n % engine_n != 0 || tile_k % engine_k != 0 ||
            tile_m % sub_m != 0 || tile_n % sub_n != 0 || tile_k * type.itemsize % 16 != 0)
     plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ", sub_m,
@@ -124,7 +127,8 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
           shape.k,   lanes,
           sub_m,     sub_n,
           4 * sub_m, std::min(4 * sub_n, most_columns),
-          std::max(line_bytes / type.itemsize, shape.k)};
+          std::max(line_bytes / type.itemsize, shape.k),
+          takes_interleaved(info)};
 }
 
 // One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K
@@ -375,7 +379,8 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"SUB_N", 64, {16, 32, 64}},
         {"TILE_M", 128, {32, 64, 128, 256}},
         {"TILE_N", 128, {32, 64, 128, 256}},
-        {"TILE_K", 32, {8, 16, 32, 64}}},
+        {"TILE_K", 32, {8, 16, 32, 64}},
+        {"INTERLEAVED", 0, {0, 1}}},
        matrix_engine_plan,
        matrix_engine_fit},
       {"gemv",

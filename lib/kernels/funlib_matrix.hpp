@@ -60,7 +60,7 @@ struct EngineTypes<double> {
 template <typename Stored, typename Element>
 inline auto local_pointer(Element* local) {
   return sycl::address_space_cast<sycl::access::address_space::local_space,
-                                  sycl::access::decorated::yes>(reinterpret_cast<Stored*>(local));
+                                  sycl::access::decorated::no>(reinterpret_cast<Stored*>(local));
 }
 
 inline sycl::sub_group lanes_of_engine() {

@@ -102,8 +102,9 @@ inline Vector load(const T* X, int64 ld, int64 line, int64 lines, int64 run, int
 template <int Lines, int Run, typename Store>
 inline void read(const T* X, int64 ld, int64 first_line, int64 lines, int64 first, int64 length,
                  bool aligned, const Store& store) {
-  const int item = local_id<2>(0) * FUNLIB_SUB_GROUP + local_id<2>(1);
-#pragma unroll
+  const int item = local_id<2>(0) * lanes + local_id<2>(1);
+  // Not unrolled: with the addresses of several vectors at once, sums spill on some GPUs.
+#pragma unroll 1
   for (int n = item; n < Lines * Run / V; n += work_items) {
     const int line = n / (Run / V), element = n % (Run / V) * V;
     store(line, element,

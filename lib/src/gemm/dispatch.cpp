@@ -91,17 +91,18 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     constexpr int64_t few = 8, long_k = 512;
     const bool skinny = problem.m < few || problem.n < few;
     if (!skinny) {
-      // The engine's own limits decide whether it can; larger tiles need enough of them.
-      const bool large = groups(128) >= units;
-      found.push_back({"gemm_matrix_engine", large ? "" : "TILE_M=64 TILE_N=64",
-                       "matrix engines multiply several times faster than work-items"});
+      const bool few_tiles = groups(32) < units && problem.k >= long_k;
+      if (!few_tiles)
+        found.push_back({"gemm_matrix_engine",
+                         groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
+                         "matrix engines multiply several times faster than work-items"});
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)
           found.push_back({"gemm_register_blocked",
                            tile == 128 ? "" : "TILE_M=64 TILE_N=64 BLOCK_M=4 BLOCK_N=4",
                            concat(groups(tile), " tiles of ", tile, "x", tile, " occupy ", units,
                                   " compute units")});
-      if (groups(32) < units && problem.k >= long_k)
+      if (few_tiles)
         found.push_back({"gemm_split_k", "",
                          concat(groups(32), " tiles of 32x32 would leave compute units idle; K is ",
                                 problem.k)});

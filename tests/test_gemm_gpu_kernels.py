@@ -1,8 +1,8 @@
 """Kernels that are made for GPUs, as far as a device without their hardware can run them.
 
 gemv runs everywhere. gemm_matrix_engine is run with its engine replaced by plain code
-(emulated_matrix.hpp): what is tested is all that lies around the engine, its tiles, layouts, edges and
-epilogue. The emulation takes the place of gemm_subgroup, whose launch it shares.
+(emulated_matrix.hpp): what is tested is all that lies around the engine, its tiles, layouts, edges
+and epilogue. The emulation takes the place of gemm_subgroup, whose launch it shares.
 """
 
 import json
@@ -17,6 +17,8 @@ import funlib
 from funlib import DeviceTensor
 
 DTYPES = ("float32", "float64", "int32", "float16", "bfloat16", "int8")
+# (M, K, N)
+FEW_ROWS = [(1, 1, 1), (4, 33, 31), (2, 7, 100), (3, 1000, 65), (1, 5000, 20), (4, 3, 1000)]
 TRANSPOSES = ((False, False), (False, True), (True, False), (True, True))
 
 
@@ -33,9 +35,8 @@ def test_gemv(queue, dtype, transposes):
     """Runs of columns and their edges; K that one, and that several slices share."""
     if dtype == "float64" and not queue.device.fp64:
         pytest.skip(f"{queue.device.name} has no float64")
-    for m, k, n in ((1, 1, 1), (4, 33, 31), (2, 7, 100), (3, 1000, 65), (1, 5000, 20), (4, 3, 1000)):
-        case = Case("gemv", dtype, m, k, n, *transposes, queue="tests")
-        case.check()
+    for shape in FEW_ROWS:
+        Case("gemv", dtype, *shape, *transposes, queue="tests").check()
     Case("gemv", dtype, 3, 2000, 40, *transposes, 2, -1, out="block", queue="tests").check()
 
 
@@ -64,11 +65,13 @@ def test_gemv_batches(queue, transposes):
 
 def test_gemv_parameters(queue):
     lanes = [size for size in queue.device.sub_group_sizes if size in (8, 16, 32, 64)]
-    for size in lanes:
-        for parameters in ({"COLUMNS": 1, "SUB_GROUPS": 16}, {"COLUMNS": 4, "SUB_GROUPS": 4}):
-            for transpose_b in (False, True):
-                options = {"parameters": {"SUB_GROUP": size, **parameters}, "queue": "tests"}
-                Case("gemv", "float32", 4, 1500, 77, False, transpose_b, **options).check()
+    for parameters in (
+        {"SUB_GROUP": min(lanes), "COLUMNS": 1, "SUB_GROUPS": 16},
+        {"SUB_GROUP": max(lanes), "COLUMNS": 4, "SUB_GROUPS": 4},
+    ):
+        for transpose_b in (False, True):
+            options = {"parameters": parameters, "queue": "tests"}
+            Case("gemv", "float32", 4, 1500, 77, False, transpose_b, **options).check()
 
 
 def test_gemv_slices(queue):
@@ -103,7 +106,7 @@ def test_precision(queue):
             funlib.explain(a, b, precision=precision)
 
 
-@pytest.mark.parametrize("dtype", ("float64", "int32", "float16", "int8"))
+@pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "int8"])
 def test_precision_is_for_float32(queue, dtype):
     if dtype == "float64" and not queue.device.fp64:
         pytest.skip(f"{queue.device.name} has no float64")
@@ -123,7 +126,7 @@ def test_float32_needs_permission(queue):
             funlib.gemm_matrix_engine(a, a, precision="tf32")
 
 
-@pytest.mark.parametrize("dtype", ("bfloat16", "float16", "int8", "float64"))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "float64"])
 def test_engines_are_queried(queue, dtype):
     name = {"bfloat16": "bf16", "float16": "fp16", "int8": "int8", "float64": "fp64"}[dtype]
     if name in queue.device.matrix_types:
@@ -138,8 +141,9 @@ def test_engines_are_queried(queue, dtype):
 
 # ---- gemm_matrix_engine, with its engine emulated ------------------------------------------------
 
-# Data type: shape of the engine and of a sub-group's outputs, TILE_K, INTERLEAVED; then parameters of
-# gemm_subgroup, whose tile is SUB_GROUPS * ROWS x SUB_GROUP * COLUMNS: as on DG2, PVC and NVIDIA GPUs.
+# Data type: shape of the engine and of a sub-group's outputs, TILE_K, INTERLEAVED; then parameters
+# of gemm_subgroup, whose tile is SUB_GROUPS * ROWS x SUB_GROUP * COLUMNS. Engines are those of DG2,
+# PVC and NVIDIA GPUs.
 ENGINES = {
     "bfloat16_8x8x16": ((8, 8, 16, 16, 16, 32, 1), (8, 4, 8, 4)),
     "bfloat16_8x16x16": ((8, 16, 16, 16, 32, 32, 1), (16, 4, 8, 4)),
@@ -199,7 +203,7 @@ print(run, "ran")
 
 @pytest.fixture
 def emulated_kernels(tmp_path):
-    """emulated_kernels(engine) -> a folder of kernel sources in which gemm_subgroup is the engine."""
+    """emulated_kernels(engine): a folder of kernel sources where gemm_subgroup is the engine."""
 
     def make(engine):
         folder = tmp_path / "kernels"

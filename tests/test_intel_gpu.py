@@ -148,9 +148,8 @@ def test_compiles(c_library, compile_image, kernel, dtype, transpose_a, transpos
     compile_image(image, kernel, dtype, layout)
 
 
-# What gemm_matrix_engine takes for each GPU: the shape of its engine, whose M is 8 and whose N is the size
-# of the sub-groups; the outputs of a sub-group and the tile of a work-group. Elements of 4 bytes are
-# TF32, which DG2 lacks.
+# What gemm_matrix_engine takes for each GPU: the shape of its engine, the sub-groups, their outputs
+# and the tile of a work-group; ENGINE_K by data type. float32 is TF32, which DG2 lacks.
 ENGINES = {
     "dg2": "ENGINE_M=8 ENGINE_N=8 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128",
     "pvc": "ENGINE_M=8 ENGINE_N=16 SUB_GROUP=16 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128",

@@ -80,9 +80,8 @@ struct OperandTile {
 template <typename Element, int M, int K>
 using TileA = OperandTile<Element, joint::use::a, M, K, joint::layout::row_major>;
 template <typename Element, int K, int N, int Factor>
-using TileB =
-    OperandTile<Element, joint::use::b, K, N,
-                Factor == 1 ? joint::layout::row_major : joint::layout::ext_intel_packed>;
+using TileB = OperandTile<Element, joint::use::b, K, N,
+                          Factor == 1 ? joint::layout::row_major : joint::layout::ext_intel_packed>;
 
 template <typename Element, int M, int N>
 struct SumTile {

@@ -121,9 +121,8 @@ inline void fill(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int64
     for (int e = 0; e < V; ++e) *local.at(i + e, k) = value[e];
   });
 #else
-  read<TILE_M, TILE_K>(A, lda, row, M, k0, K, aligned, [&](int i, int k, Vector value) {
-    local.vectors[i][k / V] = value;
-  });
+  read<TILE_M, TILE_K>(A, lda, row, M, k0, K, aligned,
+                       [&](int i, int k, Vector value) { local.vectors[i][k / V] = value; });
 #endif
 }
 
@@ -158,7 +157,7 @@ inline const T* elements(const Word* local) { return reinterpret_cast<const T*>(
 
 }  // namespace funlib
 
-FUNLIB_KERNEL(2, FUNLIB_TILE_M / FUNLIB_SUB_M*(FUNLIB_TILE_N / FUNLIB_SUB_N), FUNLIB_SUB_GROUP)
+FUNLIB_KERNEL(2, FUNLIB_TILE_M / FUNLIB_SUB_M * (FUNLIB_TILE_N / FUNLIB_SUB_N), FUNLIB_SUB_GROUP)
 FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
 void gemm_matrix_engine(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;

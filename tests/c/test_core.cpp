@@ -337,23 +337,40 @@ void gpu_parameters() {
     const char* parameters;
   };
   const std::vector<Gpu> gpus{
-      {"level_zero", {8, 16, 32}, {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}}, FUNLIB_BFLOAT16,
+      {"level_zero",
+       {8, 16, 32},
+       {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}},
+       FUNLIB_BFLOAT16,
        "ENGINE_M=8 ENGINE_N=8 ENGINE_K=16 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128 "
        "TILE_K=32 INTERLEAVED=1"},
-      {"opencl", {8, 16, 32}, {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}}, FUNLIB_INT8,
+      {"opencl",
+       {8, 16, 32},
+       {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}},
+       FUNLIB_INT8,
        "ENGINE_M=8 ENGINE_N=8 ENGINE_K=32 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128 "
        "TILE_K=64 INTERLEAVED=1"},
-      {"level_zero", {16, 32},
-       {{"fp16", 8, 16, 16}, {"fp16", 16, 16, 16}, {"fp16", 32, 64, 16}}, FUNLIB_FLOAT16,
+      {"level_zero",
+       {16, 32},
+       {{"fp16", 8, 16, 16}, {"fp16", 16, 16, 16}, {"fp16", 32, 64, 16}},
+       FUNLIB_FLOAT16,
        "ENGINE_M=8 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=16 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
        "TILE_K=32 INTERLEAVED=1"},
-      {"cuda", {32}, {{"bf16", 32, 8, 16}, {"bf16", 16, 16, 16}}, FUNLIB_BFLOAT16,
+      {"cuda",
+       {32},
+       {{"bf16", 32, 8, 16}, {"bf16", 16, 16, 16}},
+       FUNLIB_BFLOAT16,
        "ENGINE_M=16 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=32 SUB_M=32 SUB_N=64 TILE_M=128 TILE_N=128 "
        "TILE_K=32 INTERLEAVED=0"},
-      {"cuda", {32}, {{"tf32", 16, 16, 8}}, FUNLIB_FLOAT32,
+      {"cuda",
+       {32},
+       {{"tf32", 16, 16, 8}},
+       FUNLIB_FLOAT32,
        "ENGINE_M=16 ENGINE_N=16 ENGINE_K=8 SUB_GROUP=32 SUB_M=32 SUB_N=64 TILE_M=128 TILE_N=128 "
        "TILE_K=16 INTERLEAVED=0"},
-      {"cuda", {32}, {{"fp64", 8, 8, 4}}, FUNLIB_FLOAT64,
+      {"cuda",
+       {32},
+       {{"fp64", 8, 8, 4}},
+       FUNLIB_FLOAT64,
        "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
        "TILE_K=8 INTERLEAVED=0"}};
   const GemmKernel &engine = gemm_kernel("gemm_matrix_engine"), &gemv = gemm_kernel("gemv");

@@ -93,8 +93,7 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     if (!skinny) {
       const bool few_tiles = groups(32) < units && problem.k >= long_k;
       if (!few_tiles)
-        found.push_back({"gemm_matrix_engine",
-                         groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
+        found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
                          "matrix engines multiply several times faster than work-items"});
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)

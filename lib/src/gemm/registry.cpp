@@ -97,8 +97,8 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
     plan.objection = "interleaves B, which only Intel's engines take";
   else if (sub_m % engine_m != 0 || sub_n % engine_n != 0 || tile_k % engine_k != 0 ||
            tile_m % sub_m != 0 || tile_n % sub_n != 0 || tile_k * type.itemsize % 16 != 0)
-    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ", sub_m,
-                            "x", sub_n, " and ", engine_m, "x", engine_n, "x", engine_k);
+    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ",
+                            sub_m, "x", sub_n, " and ", engine_m, "x", engine_n, "x", engine_k);
   else if (sub_m * sub_n * sum_bytes > most_sum_bytes * lanes)
     plan.objection = concat("keeps at most ", most_sum_bytes, " bytes of sums a lane, not ",
                             sub_m * sub_n * sum_bytes / lanes);
@@ -123,10 +123,14 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
   int64_t sub_m = 8;
   while (4 * sub_m * sub_m <= outputs) sub_m *= 2;
   const int64_t sub_n = outputs / sub_m;
-  return {shape.m,   shape.n,
-          shape.k,   lanes,
-          sub_m,     sub_n,
-          4 * sub_m, std::min(4 * sub_n, most_columns),
+  return {shape.m,
+          shape.n,
+          shape.k,
+          lanes,
+          sub_m,
+          sub_n,
+          4 * sub_m,
+          std::min(4 * sub_n, most_columns),
           std::max(line_bytes / type.itemsize, shape.k),
           takes_interleaved(info)};
 }

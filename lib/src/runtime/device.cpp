@@ -78,7 +78,9 @@ void list_matrix_shapes(const sycl::device& device, funlib_device_info& info) {
       if (type == nullptr || row.btype != row.atype || row.ctype != sums || row.dtype != sums)
         continue;
       // A size of 0 is any up to the maximum.
-      const auto size = [](size_t fixed, size_t most) { return int64_t(fixed != 0 ? fixed : most); };
+      const auto size = [](size_t fixed, size_t most) {
+        return int64_t(fixed != 0 ? fixed : most);
+      };
       const funlib_matrix_shape shape{type, size(row.msize, row.max_msize),
                                       size(row.nsize, row.max_nsize),
                                       size(row.ksize, row.max_ksize)};

@@ -257,19 +257,20 @@ def gemm(
     None, "relu", "gelu", "gelu_tanh" (the approximation by tanh) or "silu". out_dtype: data type of
     C; None is that of a and b, int32 for int8. float32, float16 and bfloat16 can be stored as each
     other. precision: "tf32" allows products of float32 to be rounded to TF32 (10 bits of mantissa),
-    where a kernel gains by it; None and "float32" don't. kernel: a name from kernels(); None chooses by device and shape (see explain()).
-    parameters: {name: value} for that kernel, over what the library would take. queue: None is the
-    queue of a.
+    where a kernel gains by it; None and "float32" don't. kernel: a name from kernels(); None
+    chooses by device and shape (see explain()). parameters: {name: value} for that kernel, over
+    what the library would take. queue: None is the queue of a.
 
     Sums are kept in float32 for float16 and bfloat16, in int32, which wraps, for int8 and int32,
     else in the data type itself. Integers take whole alpha and beta, and no activation but "relu".
     With beta == 0, C is not read; with K == 0 or alpha == 0, A and B are not read.
 
     Returns C at once; its `event` belongs to the product. Raises ValueError for shapes that don't
-    fit, an overlap, an unknown activation, a precision that the data type has not, parameters that are not legal or a queue that can't
-    reach the operands, TypeError for data types that don't fit, LookupError for an unknown kernel,
-    UnsupportedError where kernel or device can't do it, CompileError if the kernel doesn't compile,
-    MemoryError, and BufferError while a host view is in the way.
+    fit, an overlap, an unknown activation, a precision that the data type has not, parameters that
+    are not legal or a queue that can't reach the operands, TypeError for data types that don't fit,
+    LookupError for an unknown kernel, UnsupportedError where kernel or device can't do it,
+    CompileError if the kernel doesn't compile, MemoryError, and BufferError while a host view is in
+    the way.
     """
     return run(
         arguments_of(

@@ -48,6 +48,7 @@ try:
     )
     from ._roof import Roofs, measure_roofs
     from ._tensor import DeviceTensor, HostView
+    from ._tuner import TuneResult, tune
 except ImportError as error:
     # `python -m funlib` (sys.argv[0] is "-m" while Python looks for the module) goes on without,
     # so that its doctor can say what is missing.
@@ -77,6 +78,7 @@ else:
         "Queue",
         "Roofs",
         "RuntimeInfo",
+        "TuneResult",
         "UnsupportedError",
         "cache_info",
         "devices",
@@ -91,6 +93,7 @@ else:
         "register_queue",
         "runtime_info",
         "trim",
+        "tune",
         "unregister_queue",
     ]
     __all__ += list(_KERNEL_FUNCTIONS)

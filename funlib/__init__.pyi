@@ -30,6 +30,8 @@ from ._roof import Roofs as Roofs
 from ._roof import measure_roofs as measure_roofs
 from ._tensor import DeviceTensor as DeviceTensor
 from ._tensor import HostView as HostView
+from ._tuner import TuneResult as TuneResult
+from ._tuner import tune as tune
 from .errors import CompileError as CompileError
 from .errors import DeviceError as DeviceError
 from .errors import DeviceNotFoundError as DeviceNotFoundError
@@ -53,7 +55,7 @@ class _Kernel(Protocol):
         out: DeviceTensor | None = None,
         bias: DeviceTensor | None = None,
         activation: str | None = None,
-        out_dtype: DTypeLike = None,
+        out_dtype: DTypeLike | None = None,
         transpose_a: bool = False,
         transpose_b: bool = False,
         parameters: Mapping[str, int] | None = None,

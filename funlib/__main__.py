@@ -1,4 +1,4 @@
-"""`python -m funlib devices | doctor | kernels`."""
+"""`python -m funlib devices | doctor | kernels | tune`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import funlib
-from funlib import _runtime
+from funlib import _arguments, _runtime
+
+if funlib._load_error is None:
+    from funlib import _tuner, _tuning
 
 # Variables that change what the SYCL runtime or funlib finds.
 VARIABLES = (
@@ -134,6 +138,10 @@ def cache_line(cache: funlib.CacheInfo) -> str:
     )
 
 
+def table_line(table: _tuning.Table) -> str:
+    return f"ignored: {table.problem}" if table.problem else f"{len(table.entries)} entries"
+
+
 def hidden_gpus(devices: list[funlib.Device]) -> list[str]:
     """Advice on GPUs that the kernel shows but SYCL does not."""
     backends = {device.backend for device in devices if device.type == "gpu"}
@@ -202,6 +210,8 @@ def doctor() -> int:
     report("OpenCL CPU", runtime.opencl_cpu)
     report("kernel sources", runtime.kernel_sources)
     report("kernel cache", cache_line(funlib.cache_info()))
+    if not _tuning.enabled():
+        report("tuning", "off")
     if not os.access(runtime.compiler, os.X_OK):
         named = "FUNLIB_COMPILER" in os.environ
         command = "Type\n    unset FUNLIB_COMPILER" if named else reinstall
@@ -216,6 +226,9 @@ def doctor() -> int:
         devices = funlib.devices()
     except funlib.FunlibError as error:
         problems.append(f"the SYCL runtime can't list devices: {error}")
+    for device in devices:
+        for table in _tuning.tables(device):
+            report("tuning", f"{table.path} ({table_line(table)}) for {device.name}")
     for line in adapters(Path(runtime.sycl_library).parent):
         report("UR library", line)
     if devices:
@@ -244,19 +257,168 @@ def conclude(problems: list[str], advice: list[str]) -> int:
     return 1 if problems else 0
 
 
+# ---- tune ------------------------------------------------------------------------------------
+
+
+def seconds(text: str) -> float:
+    """The budget of "60", "60s", "5m"."""
+    factors = {"s": 1, "m": 60, "h": 3600}
+    factor = factors.get(text[-1:], 0)
+    value = float(text[:-1] if factor else text) * (factor or 1)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def add_tune_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    groups = ", ".join(_arguments.GROUPS)
+    add(
+        "--shapes",
+        nargs="+",
+        default=["transformer"],
+        metavar="SHAPE",
+        help=f"MxKxN, BATCHESxMxKxN or a group: {groups} (default: transformer)",
+    )
+    add("--dtype", nargs="+", default=["float32"], help="data types (default: float32)")
+    add(
+        "--transposes",
+        nargs="+",
+        choices=("nn", "nt", "tn", "tt"),
+        default=["nn"],
+        help="which of A and B are transposed (default: nn, neither)",
+    )
+    add(
+        "--queue",
+        default="default",
+        metavar="SELECTOR",
+        help='"default", or a device type, restricted: "cpu", "gpu,backend=cuda,vendor=nvidia"',
+    )
+    add(
+        "--budget",
+        type=seconds,
+        default=60.0,
+        metavar="TIME",
+        help="for all of it: 90, 90s, 5m (default: 60s)",
+    )
+    add("--kernels", nargs="+", metavar="NAME", help="kernels to try (default: all)")
+    action = parser.add_mutually_exclusive_group()
+    for option, what in (
+        ("--dry-run", "only say what would be tried first"),
+        ("--show", "print the entries that are in use, and where they lie"),
+        ("--clear", "delete the user's table of the device"),
+    ):
+        action.add_argument(option, action="store_true", help=what)
+
+
+def result_rows(results: Iterable[funlib.TuneResult]) -> list[list[str]]:
+    rows = []
+    for result in results:
+        was = result.model_gflops
+        parameters = " ".join(f"{name}={value}" for name, value in result.parameters.items())
+        rows.append(
+            [
+                "x".join(map(str, (result.batches, result.m, result.k, result.n))),
+                result.dtype,
+                "nt"[result.transpose_a] + "nt"[result.transpose_b],
+                f"{result.kernel} {parameters}",
+                f"{result.gflops:.1f}",
+                f"{was:.1f}" if was else "wrong result",
+                f"{result.gflops / was:.2f}" if was else "",
+                str(result.candidates),
+            ]
+        )
+    return rows
+
+
+def show_tables(device: funlib.Device) -> None:
+    for table in _tuning.tables(device):
+        print(f"{table.path}: {table_line(table)}")
+    print_table(
+        ["batches x M x K x N", "type", "op", "choice", "GFLOP/s", "date"],
+        [
+            [
+                "x".join(str(entry[name]) for name in ("batches", "m", "k", "n")),
+                entry["dtype"],
+                "nt"[entry["transpose_a"]] + "nt"[entry["transpose_b"]],
+                " ".join([entry["kernel"], *(f"{n}={v}" for n, v in entry["parameters"].items())]),
+                str(entry.get("gflops", "")),
+                str(entry.get("date", "")),
+            ]
+            for entry in _tuning.in_use(device)
+        ],
+    )
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    try:
+        return show_or_tune(arguments)
+    except (LookupError, TypeError, ValueError) as error:
+        # Words of the command line that name no shape, data type, kernel or queue.
+        print(f"tune: {error}", file=sys.stderr)
+        return 2
+
+
+def show_or_tune(arguments: argparse.Namespace) -> int:
+    queue = _arguments.select_queue(arguments.queue, "tune")
+    if arguments.show:
+        show_tables(queue.device)
+        return 0
+    if arguments.clear:
+        print(_tuning.clear(queue.device) or f"there is no table for {queue.device.name}")
+        return 0
+    transposes = [(word[0] == "t", word[1] == "t") for word in arguments.transposes]
+    if arguments.dry_run:
+        for dtype in arguments.dtype:
+            tuner = _tuner.Tuner(queue, dtype, arguments.kernels)
+            for shape, layout in _tuner.products_of(arguments.shapes, transposes):
+                product = _tuner.Product(queue, tuner.dtype, shape, layout)
+                print(f"{product}: now {product.choice()}")
+                for candidate in tuner.starts(product):
+                    print(f"    {candidate}")
+        return 0
+    results = []
+    for dtype in arguments.dtype:
+        results += funlib.tune(
+            arguments.shapes,
+            dtype,
+            queue=queue,
+            budget=arguments.budget / len(arguments.dtype),
+            kernels=arguments.kernels,
+            transposes=transposes,
+        )
+    print_table(
+        [
+            "batches x M x K x N",
+            "type",
+            "op",
+            "choice",
+            "GFLOP/s",
+            "untuned",
+            "ratio",
+            "measured",
+        ],
+        result_rows(results),
+    )
+    return 0
+
+
 def main() -> int:
-    commands = {"devices": list_devices, "doctor": doctor, "kernels": list_kernels}
     parser = argparse.ArgumentParser(prog="python -m funlib", description=funlib.__doc__)
     subparsers = parser.add_subparsers(dest="command", required=True)
     subparsers.add_parser("devices", help="table of the SYCL devices of this machine")
     subparsers.add_parser("doctor", help="what was found, what is missing, what to type")
     subparsers.add_parser("kernels", help="the registry of GEMM kernels")
-    command = parser.parse_args().command
+    add_tune_options(subparsers.add_parser("tune", help="measure the fastest kernels for shapes"))
+    arguments = parser.parse_args()
+    command = arguments.command
     if command != "doctor" and funlib._load_error is not None:
         print(funlib._load_error, file=sys.stderr)
         return 1
     try:
-        return commands[command]()
+        if command == "tune":
+            return tune(arguments)
+        return {"devices": list_devices, "doctor": doctor, "kernels": list_kernels}[command]()
     except funlib.FunlibError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn, final
 
 import numpy
 from numpy.typing import DTypeLike
@@ -32,6 +32,7 @@ class GemmChoice(NamedTuple):
     packs_a: bool
     packs_b: bool
 
+@final
 class PackedWeights:
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -44,6 +45,7 @@ class PackedWeights:
     @property
     def queue(self) -> Queue: ...
     def __rmatmul__(self, other: DeviceTensor) -> DeviceTensor: ...
+    def __reduce__(self) -> NoReturn: ...
 
 KERNEL_FUNCTIONS: dict[str, Callable[..., DeviceTensor]]
 
@@ -61,7 +63,7 @@ def gemm(
     out: DeviceTensor | None = None,
     bias: DeviceTensor | None = None,
     activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
-    out_dtype: DTypeLike = None,
+    out_dtype: DTypeLike | None = None,
     precision: Literal["float32", "tf32"] | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
@@ -78,7 +80,7 @@ def explain(
     beta: float = 0.0,
     bias: DeviceTensor | None = None,
     activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu"] | None = None,
-    out_dtype: DTypeLike = None,
+    out_dtype: DTypeLike | None = None,
     precision: Literal["float32", "tf32"] | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,

@@ -3,6 +3,7 @@
 cimport cython
 
 from collections import namedtuple
+from collections.abc import Mapping
 
 from ._event cimport wrap_event
 from ._native cimport (
@@ -156,6 +157,9 @@ def pack_weights(b, *, bint transpose_b=False, queue=None):
     return packed
 
 
+@cython.final
+@cython.internal
+@cython.auto_pickle(False)
 cdef class Arguments:
     # The arguments of a product as the C interface takes them, and what they borrow from.
     cdef funlib_tensor* a
@@ -213,6 +217,10 @@ cdef Arguments arguments_of(
     if kernel is not None:
         options.kernel = characters(kernel, "kernel")
     if parameters is not None:
+        if not isinstance(parameters, Mapping):
+            raise TypeError(
+                f"parameters must be a mapping or None, not {type(parameters).__name__}"
+            )
         found.text = parameter_text(parameters)
         options.parameters = characters(found.text, "parameters")
     found.queue = as_queue(queue)

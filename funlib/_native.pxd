@@ -57,6 +57,7 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* driver
         const char* type
         const char* matrix_types
+        const char* identity
         int64_t compute_units
         int64_t local_memory_bytes
         int64_t global_memory_bytes

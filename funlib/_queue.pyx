@@ -36,8 +36,9 @@ cdef class Device:
     """What funlib knows of one SYCL device. Read only; made by devices().
 
     Sizes are in bytes. `type` is "cpu", "gpu" or "accelerator"; `backend` "opencl", "level_zero",
-    "cuda", "hip" or "other"; `matrix_types` names what its matrix engines multiply;
-    `host_accessible` says that host views of its tensors are zero-copy.
+    "cuda", "hip" or "other"; `matrix_types` names what its matrix engines multiply; `identity`
+    tells its kind from others (32 hexadecimal digits; the driver isn't in them); `host_accessible`
+    says that host views of its tensors are zero-copy.
     """
 
     cdef readonly int64_t index
@@ -56,6 +57,7 @@ cdef class Device:
     cdef readonly bint fp64
     cdef readonly bint fp16
     cdef readonly tuple matrix_types
+    cdef readonly str identity
     cdef readonly bint host_accessible
 
     def __init__(self):
@@ -97,6 +99,7 @@ cdef object device_at(int64_t index):
     device.fp64 = info.has_fp64 != 0
     device.fp16 = info.has_fp16 != 0
     device.matrix_types = tuple(text(info.matrix_types).split())
+    device.identity = text(info.identity)
     device.host_accessible = info.host_accessible != 0
     return device
 
@@ -171,6 +174,22 @@ cdef Queue wrap_queue(funlib_queue* queue):
     return wrapped
 
 
+# Indexes of the devices whose tuning tables were read.
+cdef set tuned_devices = set()
+
+
+cdef Queue made_queue(funlib_queue* queue):
+    # The queue as a caller asked for it: the first one of a device brings its tuning tables.
+    cdef Queue wrapped = wrap_queue(queue)
+    cdef int64_t index = queue_info(wrapped).device
+    if index not in tuned_devices:
+        tuned_devices.add(index)
+        from ._tuning import load
+
+        load(wrapped)
+    return wrapped
+
+
 cdef Queue as_queue(object queue):
     if queue is None or isinstance(queue, Queue):
         return queue
@@ -221,7 +240,7 @@ def register_queue(name, device="any", vendor=None, backend=None, profiling=True
     with nogil:
         status = funlib_queue_register(name_pointer, &options, &queue)
     check(status)
-    return wrap_queue(queue)
+    return made_queue(queue)
 
 
 def unregister_queue(name):
@@ -248,7 +267,7 @@ def get_queue(name=None):
     with nogil:
         status = funlib_queue_get(name_pointer, &queue)
     check(status)
-    return wrap_queue(queue)
+    return made_queue(queue)
 
 
 cdef Queue queue_or_default(object queue):

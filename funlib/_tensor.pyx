@@ -51,7 +51,7 @@ from ._native cimport (
     funlib_tensor_view,
     int64_t,
 )
-from ._queue cimport Queue, as_queue, device_at, queue_pointer, wrap_queue
+from ._queue cimport Queue, device_at, queue_or_default, queue_pointer, wrap_queue
 
 
 cdef int64_t read_shape(object shape, int64_t* sizes) except -1:
@@ -89,7 +89,7 @@ cdef DeviceTensor wrap_tensor(funlib_tensor* tensor):
 cdef DeviceTensor create(object shape, int dtype, object queue):
     cdef int64_t sizes[FUNLIB_MAX_DIMS]
     cdef int64_t ndim = read_shape(shape, sizes)
-    cdef Queue held = as_queue(queue)
+    cdef Queue held = queue_or_default(queue)
     cdef funlib_queue* pointer = queue_pointer(held)
     cdef funlib_tensor* tensor = NULL
     cdef funlib_status status

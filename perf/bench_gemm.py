@@ -21,25 +21,6 @@ import roofs
 import tables
 from peers import FunlibCall, Numpy, NumpyCall
 
-SQUARE = ("128x128x128", "256x256x256", "512x512x512")
-RECTANGULAR = ("127x512x512", "512x64x512", "512x512x2048")
-TRANSFORMER = (
-    "256x384x384",
-    "256x384x1536",
-    "1024x768x768",
-    "1024x768x3072",
-    "1024x3072x768",
-    "1x4096x4096",
-    "333x777x555",
-)
-LARGE = ("1024x1024x1024", "2048x2048x2048", "4096x4096x4096")
-GROUPS = {
-    "square": SQUARE,
-    "rectangular": RECTANGULAR,
-    "transformer": TRANSFORMER,
-    "all": SQUARE + RECTANGULAR + TRANSFORMER,
-    "large": LARGE,  # not in "all", since plain kernels take minutes
-}
 DTYPES = expected.DTYPES
 DISPATCH = "dispatch"  # gemm without kernel=
 NUMPY = "numpy"
@@ -193,17 +174,13 @@ def words(values):
 
 def parse_shapes(values):
     """[(M, K, N)] of words like "square" and "128x256x64". Raises ValueError on others."""
-    shapes = []
-    for word in words(values):
-        for text in GROUPS.get(word, (word,)):
-            parts = text.lower().split("x")
-            if len(parts) != 3 or not all(p.isdecimal() and int(p) > 0 for p in parts):
-                known = ", ".join(GROUPS)
-                raise ValueError(
-                    f"shape {text!r}: should be MxKxN, each at least 1, or one of {known}"
-                )
-            shapes.append(tuple(map(int, parts)))
-    return list(dict.fromkeys(shapes))
+    from funlib import _arguments
+
+    shapes = _arguments.parse(values)
+    for batches, *shape in shapes:
+        if batches > 1:
+            raise ValueError(f"{batches}x{text_of(shape)}: batches are not measured")
+    return [tuple(shape) for _, *shape in shapes]
 
 
 def parse_names(values, known, what):
@@ -222,7 +199,8 @@ def add_measuring_options(parser, default_shapes):
         nargs="+",
         default=default_shapes,
         metavar="SHAPE",
-        help=f"MxKxN or a group: {', '.join(GROUPS)} (default: {' '.join(default_shapes)})",
+        help="MxKxN or a group: square, rectangular, transformer, all (of these), large "
+        f"(default: {' '.join(default_shapes)})",
     )
     parser.add_argument(
         "--dtype",
@@ -252,12 +230,14 @@ def add_kernel_option(parser):
 def parse_run(funlib, arguments):
     """(shapes, data types, implementations, queue) of the options above. Raises ValueError and
     FunlibError."""
+    from funlib import _arguments
+
     known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
     return (
         parse_shapes(arguments.shapes),
         parse_names(arguments.dtype, DTYPES, "data type"),
         parse_names(arguments.kernels or known, known, "kernel"),
-        common.select_queue(funlib, arguments.queue),
+        _arguments.select_queue(arguments.queue, "perf"),
     )
 
 

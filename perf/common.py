@@ -200,27 +200,6 @@ def now_ns():
 # ---- the environment block -------------------------------------------------------------------
 
 
-def select_queue(funlib, selector):
-    """The queue that a script runs on.
-
-    selector: "default" (the library's own choice), or a device type with optional restrictions,
-    "cpu", "gpu,backend=cuda", "any,vendor=intel". Profiling is on. Raises ValueError on other words
-    and what funlib raises where no device fits.
-    """
-    if selector == "default":
-        return funlib.get_queue()
-    device, *restrictions = selector.split(",")
-    options = {}
-    for restriction in restrictions:
-        key, _, value = restriction.partition("=")
-        if key not in ("vendor", "backend") or not value:
-            raise ValueError(
-                f"queue {selector!r}: {restriction!r} should be vendor=NAME or backend=NAME"
-            )
-        options[key] = value
-    return funlib.register_queue("perf", device=device, profiling=True, **options)
-
-
 def cpu_model():
     """The processor's name as the operating system gives it."""
     try:

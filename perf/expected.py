@@ -148,6 +148,7 @@ def gemm(a, b, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, out_dtyp
             if activation != "relu":
                 bound += FUNCTION_ERRORS[sums.name] * np.maximum(1, abs(expected))
             expected = activated(expected, activation)
+            bound = np.where(np.isfinite(expected), bound, 0)
         if sums == np.float64:
             bound = 2 * bound
         out = np.dtype(out_dtype) if out_dtype is not None else output_of(a.dtype)
@@ -160,12 +161,11 @@ def rounded(expected, bound, out):
     """What gemm() returns, after a rounding to the data type `out`."""
     info = float_info(out)
     finite = np.isfinite(expected)
-    error = float(info.eps) / 2 * (abs(expected) + bound) + float(info.tiny)
-    bound = np.where(finite, bound + error, 0)
     # From halfway between the largest number and the next, which there isn't, on, it is infinity.
     limit = float(info.max) * (1 + float(info.eps) / 4)
     undecided = finite & (abs(abs(expected) - limit) <= bound)
-    bound = np.where(undecided, np.inf, bound)
+    error = float(info.eps) / 2 * (abs(expected) + bound) + float(info.tiny)
+    bound = np.where(undecided, np.inf, np.where(finite, bound + error, 0))
     return np.where(abs(expected) > limit, np.copysign(np.inf, expected), expected), bound
 
 

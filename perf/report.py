@@ -13,6 +13,7 @@ import sys
 
 import common
 import compare
+import dispatch
 import roofline
 import startup
 import tables
@@ -67,9 +68,22 @@ def overhead_page(_, results):
     return [tables.table(tables.OVERHEAD, results["rows"], "github"), tables.OVERHEAD_NOTES]
 
 
+def features_page(_, results):
+    """The table of a result file of what fusing, packing, batching and size do."""
+    return [tables.table(tables.FEATURES, results["rows"], "github"), tables.FEATURES_NOTES]
+
+
+def dispatch_page(_, results):
+    """The summary and the table of a result file on the choice of kernels."""
+    rows = results["rows"]
+    return [dispatch.summary(rows)[2], tables.table(tables.DISPATCH, rows, "github")]
+
+
 KINDS = {
     "gemm": ("GEMM", gemm_page),
     "compare": ("Beside other libraries", compare_page),
+    "features": ("Epilogues, packed weights, batches, size", features_page),
+    "dispatch": ("The choice of kernels", dispatch_page),
     "startup": ("Start-up", startup_page),
     "overhead": ("Call overhead", overhead_page),
 }

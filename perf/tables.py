@@ -72,6 +72,37 @@ GEMM_NOTES = (
     "within the error bound of any order of summation."
 )
 
+FEATURES = (
+    ("what", "left", lambda r: r["what"]),
+    ("type", "left", lambda r: r["dtype"]),
+    ("new way", "left", lambda r: r["new"]),
+    ("ms", "right", lambda r: milliseconds(r["new_ms"])),
+    ("GFLOP/s", "right", lambda r: fixed(r["new_gflops"], 1)),
+    ("against", "left", lambda r: r["old"]),
+    ("ms", "right", lambda r: milliseconds(r["old_ms"])),
+    ("GFLOP/s", "right", lambda r: fixed(r["old_gflops"], 1)),
+    ("gain", "right", lambda r: f"{r['gain']:.2f}x"),
+    ("packing ms", "right", lambda r: milliseconds(r["packing_ms"])),
+    ("break-even", "right", lambda r: fixed(r["break_even"], 1)),
+    ("verified", "left", lambda r: "yes" if r["verified"] else "WRONG"),
+)
+FEATURES_NOTES = (
+    "Medians from call to result; both of a pair are measured in turn. gain: speed of the new way "
+    "over the other. break-even: products after which packing has paid for itself; - where it "
+    "never does. verified: both ways give the same result but for rounding."
+)
+
+DISPATCH = (
+    ("M x K x N", "left", lambda r: r["shape"]),
+    ("chosen", "left", lambda r: r["chosen"]),
+    ("by", "left", lambda r: r["source"]),
+    ("ms", "right", lambda r: milliseconds(r["chosen_ms"])),
+    ("fastest", "left", lambda r: r["fastest"]),
+    ("ms", "right", lambda r: milliseconds(r["fastest_ms"])),
+    ("behind", "right", lambda r: f"{r['behind']:.3f}x"),
+    ("tried", "right", lambda r: str(r["tried"])),
+)
+
 ROOFLINE = (
     ("M x K x N", "left", lambda r: r["shape"]),
     ("implementation", "left", lambda r: r["label"]),

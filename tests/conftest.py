@@ -15,6 +15,9 @@ if "FUNLIB_CACHE_DIR" not in os.environ:
     _own_cache = tempfile.mkdtemp(prefix="funlib-test-cache-")
     os.environ["FUNLIB_CACHE_DIR"] = _own_cache
 
+# Tuned choices would make the tests depend on the machine; test_tuning.py has them on.
+os.environ["FUNLIB_TUNING"] = "off"
+
 summary = pytest.StashKey[list]()
 
 

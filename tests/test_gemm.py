@@ -3,14 +3,13 @@
 import functools
 import itertools
 
-import expected
 import hypothesis
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import reference
-from reference import LAYOUTS, OUT_LAYOUTS, Case, supports
+from reference import LAYOUTS, OUT_LAYOUTS, Case, expected, random, supports, tensors
 
 import funlib
 from funlib import DeviceTensor
@@ -93,15 +92,6 @@ def needs_matrix_engines(request, queue, needs_fp64):
         operand = DeviceTensor((1, 1), parameters.params.get("dtype", "float32"), queue=queue)
         if not supports(operand, operand, kernel="gemm_matrix_engine"):
             pytest.skip(f"{queue.device.name} has no matrix engines for these products")
-
-
-def tensors(queue, *arrays):
-    return [DeviceTensor.from_numpy(array, queue=queue) for array in arrays]
-
-
-def random(queue, shape, dtype="float32", seed=0):
-    values = reference.random_matrix(np.random.default_rng(seed), shape, dtype)
-    return values, DeviceTensor.from_numpy(values, queue=queue)
 
 
 def rows_for(queue, kernel, rows, dtype="float32"):

@@ -14,14 +14,14 @@ import subprocess
 import pytest
 from c_interface import ROOFS
 from helpers import SOURCE
+from reference import expected
 
 import funlib
 
 GPUS = ("dg2", "pvc")
-# Kernels with one work-item a work-group are threads of a CPU; the registry offers them to no GPU.
 # gemm_matrix_engine has parameters for each of them (ENGINES below).
 GPU_KERNELS = [
-    k for k in funlib.kernels() if k.work_group != (1, 1) and k.name != "gemm_matrix_engine"
+    k for k in funlib.kernels() if k.device_type in ("", "gpu") and k.name != "gemm_matrix_engine"
 ]
 KERNEL_DTYPES = [(k.name, dtype) for k in GPU_KERNELS for dtype in k.dtypes]
 SPIRV_MAGIC = struct.pack("<I", 0x07230203)
@@ -118,8 +118,12 @@ def report(summary_section):
 
 
 # Both operands as they are for each type; the other layouts, which differ in indexing only, once.
-CASES = [(kernel, dtype, False, False) for kernel, dtype in KERNEL_DTYPES] + [
-    (kernel, "float32", a, b)
+# Types that are converted on loading and storing, and so no harder on registers, for one GPU.
+CASES = [
+    (kernel, dtype, False, False, GPUS if expected.sums_of(dtype) == dtype else ("pvc",))
+    for kernel, dtype in KERNEL_DTYPES
+] + [
+    (kernel, "float32", a, b, GPUS)
     for kernel, dtype in KERNEL_DTYPES
     if dtype == "float32"
     for a, b in ((False, True), (True, False), (True, True))
@@ -128,24 +132,38 @@ CASES = [(kernel, dtype, False, False) for kernel, dtype in KERNEL_DTYPES] + [
 
 @pytest.fixture
 def compile_image(queue, ocloc, report, tmp_path):
-    """compile_image(image, kernel, dtype, layout, gpus): compiles a kernel object for each GPU."""
+    """compile_image(image, kernel, dtype, layout, gpus): compiles a kernel object for GPUs; the
+    figures of each."""
     if queue.device.backend not in ("opencl", "level_zero"):
         pytest.skip(f"kernel objects of {queue.device.backend} hold no SPIR-V")
 
     def compile_(image, kernel, dtype, layout, gpus=GPUS):
         modules = spirv_modules(image)
         assert len(modules) == 1, f"{len(modules)} SPIR-V modules in an image of {len(image)} bytes"
-        for gpu in gpus:
-            report(kernel, dtype, layout, gpu, ocloc(modules[0], gpu, dtype, tmp_path))
+        found = {gpu: ocloc(modules[0], gpu, dtype, tmp_path) for gpu in gpus}
+        for gpu, figures in found.items():
+            report(kernel, dtype, layout, gpu, figures)
+        return found
 
     return compile_
 
 
-@pytest.mark.parametrize(("kernel", "dtype", "transpose_a", "transpose_b"), CASES)
-def test_compiles(c_library, compile_image, kernel, dtype, transpose_a, transpose_b):
+@pytest.mark.parametrize(("kernel", "dtype", "transpose_a", "transpose_b", "gpus"), CASES)
+def test_compiles(c_library, compile_image, kernel, dtype, transpose_a, transpose_b, gpus):
     layout = "nt"[transpose_a] + "nt"[transpose_b]
     image = c_library.kernel_object(kernel, dtype, transpose_a, transpose_b)
-    compile_image(image, kernel, dtype, layout)
+    compile_image(image, kernel, dtype, layout, gpus)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sub_groups_of_the_device_spill_nothing(c_library, compile_image, dtype):
+    """64 sums a work-item fit into the registers of the smallest sub-groups that a GPU has."""
+    kernel, gpu, size = "gemm_register_blocked", "pvc", 16
+    image = c_library.kernel_object(kernel, dtype, False, False, f"SUB_GROUP={size}")
+    figures = compile_image(image, kernel, dtype, "nn", (gpu,))[gpu]
+    assert figures["simd"] == size
+    assert figures["spilled"] == 0
+    assert figures["scratch_bytes"] == 0
 
 
 # What gemm_matrix_engine takes for each GPU: the shape of its engine, the sub-groups, their outputs
@@ -195,7 +213,8 @@ def test_matrix_engine_compiles(c_library, compile_image, gpu, dtype, transpose_
     image = c_library.kernel_object(
         "gemm_matrix_engine", dtype, transpose_a, transpose_b, parameters
     )
-    compile_image(image, "gemm_matrix_engine", dtype, layout, (gpu,))
+    figures = compile_image(image, "gemm_matrix_engine", dtype, layout, (gpu,))[gpu]
+    assert figures["spilled"] == 0
 
 
 @pytest.mark.parametrize(

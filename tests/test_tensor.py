@@ -9,11 +9,12 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from reference import expected
 
 import funlib
 from funlib import DeviceTensor
 
-DTYPES = ["float32", "float64", "int32"]
+DTYPES = expected.DTYPES
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4), (1, 2, 1, 3), (2, 1, 2, 1, 2, 1, 2, 3)]
 EMPTY_SHAPES = [(0,), (0, 3), (3, 0), (2, 0, 4)]
 
@@ -24,7 +25,7 @@ no_deadline = hypothesis.settings(
 
 
 def counted(shape, dtype="float32"):
-    return np.arange(np.prod(shape, dtype=int), dtype=dtype).reshape(shape)
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
 
 
 def same(tensor, array):
@@ -75,14 +76,29 @@ def test_zeros_full_from_numpy(queue, shape, dtype):
 
 def test_full_with_special_values(queue):
     for value in (np.nan, np.inf, -0.0, 1e-45, 0.1):
-        for dtype in ("float32", "float64"):
+        for dtype in ("float32", "float64", "float16", "bfloat16"):
             tensor = DeviceTensor.full((5,), value, dtype, queue=queue)
             assert same(tensor, np.full((5,), value, dtype))
     for value in (2**31 - 1, -(2**31)):
         assert same(DeviceTensor.full(3, value, "int32", queue=queue), np.full(3, value, "int32"))
-    for value in (0.5, 2**31, np.nan):
-        with pytest.raises((ValueError, TypeError, OverflowError)):
-            DeviceTensor.full(3, value, "int32", queue=queue)
+    for dtype, outside in (("int32", 2**31), ("int8", 128), ("int8", -129)):
+        for value in (0.5, outside, np.nan):
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                DeviceTensor.full(3, value, dtype, queue=queue)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fill_of_any_size(queue, dtype):
+    """Each element and nothing beside them."""
+    for size in (1, 2, 3, 31, 64, 65, 1000, 100_001):
+        base = DeviceTensor.from_numpy(np.full(size + 130, 5, dtype), queue=queue)
+        base[64 : 64 + size].fill(-3)
+        wanted = np.full(size + 130, 5, dtype)
+        wanted[64 : 64 + size] = -3
+        assert same(base, wanted)
+        base[::2].fill(7)
+        wanted[::2] = 7
+        assert same(base, wanted)
 
 
 def test_shape_arguments(queue):
@@ -100,7 +116,7 @@ def test_shape_arguments(queue):
         DeviceTensor((2**40, 2**40), queue=queue)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "complex64", "int64", "bool", "U3", object])
+@pytest.mark.parametrize("dtype", ["uint8", "complex64", "int64", "bool", "U3", object])
 def test_unsupported_dtypes(queue, dtype):
     for make in (
         lambda: DeviceTensor((2,), dtype, queue=queue),
@@ -446,6 +462,10 @@ def test_host_view_of_views(queue, dtype):
         tensor = DeviceTensor.from_numpy(values, queue=queue)
         with find(tensor).host_view("rw") as view:
             array = np.asarray(view)
+            if dtype == "bfloat16":
+                # The buffer protocol has no name for it.
+                assert array.dtype == np.uint16
+                array = array.view(dtype)
             assert array.dtype == dtype
             assert np.array_equal(array, find(values))
             array *= 2

@@ -63,6 +63,24 @@ def test_shared_operands(queue):
     run_threads(work)
 
 
+def test_shared_weights(queue):
+    """Threads with packed weights in common, each with batches and an epilogue of its own."""
+    w, bias = reference.random(queue, (40, 30)), reference.random(queue, (30,), seed=1)
+    weights = funlib.pack_weights(w[1])
+
+    def work(index):
+        for rows in range(1, 20):
+            x = reference.random(queue, (index + 1, rows, 40), seed=index)
+            options = {"activation": "relu"} if index % 2 else {}
+            wanted = reference.gemm(x[0], w[0], bias=bias[0], **options)
+            result = funlib.gemm(x[1], weights, bias=bias[1], **options).to_host()
+            assert reference.problem(result, *wanted) is None
+            result = funlib.gemm(x[1], w[1], bias=bias[1], **options).to_host()
+            assert reference.problem(result, *wanted) is None
+
+    run_threads(work)
+
+
 def test_first_compilation_in_many_threads(run_python, tmp_path):
     """Threads that all need the same kernel for the first time compile it once."""
     result = run_python(

@@ -13,6 +13,7 @@
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   const Tile tile = output_tile(M, N, FUNLIB_EDGE, FUNLIB_EDGE, batches, A, B, C);
   const Output output(C, ldc, alpha, beta, bias);
   const int64 i = tile.row + local_id<2>(0);

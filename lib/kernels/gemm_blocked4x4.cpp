@@ -18,6 +18,7 @@
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm_blocked4x4(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   constexpr int edge = FUNLIB_EDGE, size = 4;
   const Tile tile = output_tile(M, N, size * edge, size * edge, batches, A, B, C);
   const Output output(C, ldc, alpha, beta, bias);

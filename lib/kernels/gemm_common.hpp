@@ -19,7 +19,7 @@
 #include "funlib_device.hpp"
 #include "funlib_types.hpp"
 #include "gemm_activation.hpp"
-#include "gemm_batches.hpp"
+#include "gemm_shape.hpp"
 
 namespace funlib {
 
@@ -99,7 +99,12 @@ inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batch
 
 }  // namespace funlib
 
-#define FUNLIB_GEMM_ARGUMENTS                                                                  \
-  funlib::int64 M, funlib::int64 N, funlib::int64 K, funlib::Scalar alpha, const funlib::T *A, \
-      funlib::int64 lda, const funlib::T *B, funlib::int64 ldb, funlib::Scalar beta,           \
-      funlib::Out *C, funlib::int64 ldc, const funlib::Out *bias, funlib::Batches batches
+#define FUNLIB_GEMM_ARGUMENTS                                                            \
+  funlib::GemmShape shape, funlib::Scalar alpha, const funlib::T *A, const funlib::T *B, \
+      funlib::Scalar beta, funlib::Out *C, const funlib::Out *bias
+
+// The names of the formulas, at the top of a kernel.
+#define FUNLIB_GEMM_NAMES                                                                 \
+  [[maybe_unused]] const funlib::int64 M = shape.m, N = shape.n, K = shape.k;             \
+  [[maybe_unused]] const funlib::int64 lda = shape.lda, ldb = shape.ldb, ldc = shape.ldc; \
+  [[maybe_unused]] const funlib::Batches& batches = shape.batches;

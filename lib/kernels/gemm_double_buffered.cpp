@@ -20,6 +20,7 @@
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm_double_buffered(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   constexpr int edge = FUNLIB_EDGE, size = 2;
   FUNLIB_LOCAL(Acc[2][size * edge][edge]) a_tiles;
   FUNLIB_LOCAL(Acc[2][edge][size * edge]) b_tiles;

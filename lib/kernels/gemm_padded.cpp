@@ -23,6 +23,7 @@
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm_padded(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   constexpr int edge = FUNLIB_EDGE, size = 2;
   FUNLIB_LOCAL(Acc[size * edge][edge + FUNLIB_PAD]) a_tile;
   FUNLIB_LOCAL(Acc[edge][size * edge + FUNLIB_PAD]) b_tile;

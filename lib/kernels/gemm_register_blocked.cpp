@@ -107,6 +107,7 @@ FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
 #endif
 void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   FUNLIB_LOCAL(Vector[TILE_K][TILE_M / V + 1]) a_tile;
   FUNLIB_LOCAL(Vector[TILE_K][TILE_N / V + 1]) b_tile;
   const Tile tile = output_tile(M, N, TILE_M, TILE_N, batches, A, B, C);

@@ -16,8 +16,10 @@
 #include "gemm_block.hpp"
 
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
-void gemm_split_k(FUNLIB_GEMM_ARGUMENTS, funlib::int64 depth, funlib::int64 slices) {
+void gemm_split_k(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
+  const int64 depth = shape.extra[0], slices = shape.extra[1];
   constexpr int edge = FUNLIB_EDGE, size = 2, width = size * edge;
   FUNLIB_LOCAL(Acc[width][edge]) a_tile;
   FUNLIB_LOCAL(Acc[edge][width]) b_tile;

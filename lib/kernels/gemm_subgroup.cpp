@@ -43,6 +43,7 @@ FUNLIB_KERNEL(2, FUNLIB_SUB_GROUPS, FUNLIB_SUB_GROUP)
 FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
 void gemm_subgroup(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   const Tile tile = output_tile(M, N, FUNLIB_SUB_GROUPS * rows, columns * lanes, batches, A, B, C);
   const Output output(C, ldc, alpha, beta, bias);
   const int lane = local_id<2>(1);

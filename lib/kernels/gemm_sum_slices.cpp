@@ -9,10 +9,11 @@
 #include "gemm_common.hpp"
 
 FUNLIB_KERNEL(1, 256)
-void gemm_sum_slices(funlib::int64 M, funlib::int64 N, funlib::int64 slices, funlib::Scalar alpha,
-                     const funlib::Acc* P, funlib::Scalar beta, funlib::Out* C, funlib::int64 ldc,
-                     const funlib::Out* bias, funlib::Batches batches) {
+void gemm_sum_slices(funlib::GemmShape shape, funlib::Scalar alpha, const funlib::Acc* P,
+                     funlib::Scalar beta, funlib::Out* C, const funlib::Out* bias) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
+  const int64 slices = shape.extra[0];
   const int64 outputs = M * N, n = global_id<1>(0), batch = n / outputs, place = n % outputs;
   if (batch >= batches.count) return;
   const T *a = nullptr, *b = nullptr;

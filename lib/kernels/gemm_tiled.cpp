@@ -17,6 +17,7 @@
 FUNLIB_KERNEL(2, FUNLIB_EDGE, FUNLIB_EDGE)
 void gemm_tiled(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   constexpr int edge = FUNLIB_EDGE;
   FUNLIB_LOCAL(Acc[edge][edge]) a_tile;
   FUNLIB_LOCAL(Acc[edge][edge]) b_tile;

@@ -40,9 +40,10 @@ constexpr bool b_in_place = FUNLIB_PACKED_B && sizeof(T) == sizeof(Acc);
 
 // Starts to fetch the rows of C for the end of a micro-kernel. Where they begin came with the tile
 // before. (The built-in prefetch does not pass through SPIR-V, and OpenCL's does nothing on a CPU.)
+template <int Rows>
 inline void prefetch_tile(const Out* C, int64 ldc) {
 #pragma unroll
-  for (int r = 0; r < MR; ++r) asm volatile("prefetcht0 (%0)" ::"r"(C + r * ldc + NR - 1));
+  for (int r = 0; r < Rows; ++r) asm volatile("prefetcht0 (%0)" ::"r"(C + r * ldc + NR - 1));
 }
 
 // Panels of Width lines of a matrix whose elements lie one after the other along a line: rows of a
@@ -105,10 +106,11 @@ inline void pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, 
 #endif
 }
 
-// The product of one panel of A and one of B, in registers.
-inline void micro_kernel(int depth, const Acc* a, const Acc* b, Vector (&sum)[MR][NV]) {
+// The product of the first Rows rows of a panel of A and a panel of B, in registers.
+template <int Rows>
+inline void micro_kernel(int depth, const Acc* a, const Acc* b, Vector (&sum)[Rows][NV]) {
 #pragma unroll
-  for (int r = 0; r < MR; ++r)
+  for (int r = 0; r < Rows; ++r)
 #pragma unroll
     for (int v = 0; v < NV; ++v) sum[r][v] = Vector(Acc(0));
   for (int k = 0; k < depth; ++k) {
@@ -116,7 +118,7 @@ inline void micro_kernel(int depth, const Acc* a, const Acc* b, Vector (&sum)[MR
 #pragma unroll
     for (int v = 0; v < NV; ++v) row[v] = load(b + k * NR + v * lanes);
 #pragma unroll
-    for (int r = 0; r < MR; ++r) {
+    for (int r = 0; r < Rows; ++r) {
       const Vector element = Vector(a[k * MR + r]);
 #pragma unroll
       for (int v = 0; v < NV; ++v) sum[r][v] = multiply_add(element, row[v], sum[r][v]);
@@ -164,29 +166,34 @@ struct Step {
     }
   }
   // A micro-tile, of which `rows` x `columns` are inside the matrix.
-  void finish(const Vector (&sum)[MR][NV], Acc* partial, int64 partial_ld, Out* C, int64 ldc,
+  template <int Rows>
+  void finish(const Vector (&sum)[Rows][NV], Acc* partial, int64 partial_ld, Out* C, int64 ldc,
               const Out* bias, int rows, int columns) const {
     constexpr bool by_row = FUNLIB_BIAS == FUNLIB_BIAS_ROW;
-    if (rows == MR && columns == NR) {
+    if (rows == Rows && columns == NR) {
 #pragma unroll
-      for (int r = 0; r < MR; ++r)
+      for (int r = 0; r < Rows; ++r)
 #pragma unroll
         for (int v = 0; v < NV; ++v)
           finish(sum[r][v], partial + r * partial_ld + v * lanes, C + r * ldc + v * lanes,
                  bias + (by_row ? v * lanes : r));
       return;
     }
-    Vector tile[MR][NV];
+    Vector tile[Rows][NV];
 #pragma unroll
-    for (int r = 0; r < MR; ++r)
+    for (int r = 0; r < Rows; ++r)
 #pragma unroll
       for (int v = 0; v < NV; ++v) tile[r][v] = sum[r][v];
     for (int r = 0; r < rows; ++r)
       for (int v = 0; v * lanes < columns; ++v) {
-        const int column = v * lanes;
-        const int count = columns - column < lanes ? columns - column : lanes;
-        finish(tile[r][v], partial + r * partial_ld + column, C + r * ldc + column,
-               bias + (by_row ? column : r), count);
+        const int column = v * lanes, count = columns - column;
+        Acc* const between = partial + r * partial_ld + column;
+        Out* const to = C + r * ldc + column;
+        const Out* const added = bias + (by_row ? column : r);
+        if (count >= lanes)
+          finish(tile[r][v], between, to, added);
+        else
+          finish(tile[r][v], between, to, added, count);
       }
   }
 };
@@ -195,6 +202,17 @@ struct Step {
 struct Blocking {
   int64 height, width, depth;
 };
+
+// One micro-tile, of which `rows` x `columns` are inside the matrix.
+template <int Rows>
+inline void multiply_tile(int depth, const Acc* a, const Acc* b, const Step& step, Acc* sums,
+                          int64 sums_ld, Out* C, int64 ldc, const Out* bias, int rows,
+                          int columns) {
+  prefetch_tile<Rows>(C, ldc);
+  Vector sum[Rows][NV];
+  micro_kernel<Rows>(depth, a, b, sum);
+  step.finish<Rows>(sum, sums, sums_ld, C, ldc, bias, rows, columns);
+}
 
 // Rows row .. bottom and columns left .. right of one product. `sums` is where the sums of output
 // (0, 0) are between the steps along K.
@@ -218,12 +236,17 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
             if constexpr (b_in_place)
               b = reinterpret_cast<const Acc*>(B) + (column + j) * K + p * NR;
             Out* const to = C + (top + i) * ldc + column + j;
-            prefetch_tile(to, ldc);
-            Vector sum[MR][NV];
-            micro_kernel(depth, a_panels + i * depth, b, sum);
-            step.finish(sum, sums + (top + i) * sums_ld + column + j, sums_ld, to, ldc,
-                        bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column + j : top + i),
-                        height - i < MR ? height - i : MR, width - j < NR ? width - j : NR);
+            Acc* const between = sums + (top + i) * sums_ld + column + j;
+            const Out* const added = bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column + j : top + i);
+            const Acc* const a = a_panels + i * depth;
+            const int rows = height - i < MR ? height - i : MR;
+            const int columns = width - j < NR ? width - j : NR;
+            // Half a tile is enough for few rows.
+            if (rows <= MR / 2)
+              multiply_tile<MR / 2>(depth, a, b, step, between, sums_ld, to, ldc, added, rows,
+                                    columns);
+            else
+              multiply_tile<MR>(depth, a, b, step, between, sums_ld, to, ldc, added, rows, columns);
           }
       }
     }
@@ -233,10 +256,13 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, 1)
-void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_rows, funlib::int64 block_columns,
-                 funlib::int64 blocks, funlib::int64 height, funlib::int64 width,
-                 funlib::int64 depth, funlib::int64 elements, funlib::Acc* workspace) {
+void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::Acc* workspace) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
+  const int64 block_rows = shape.extra[0], block_columns = shape.extra[1];
+  const int64 blocks = shape.extra[2];
+  const int64 height = shape.extra[3], width = shape.extra[4], depth = shape.extra[5];
+  const int64 elements = shape.extra[6];
   Acc* const a_panels = workspace + group_id<2>(1) * elements;
   Acc* const b_panels = a_panels + height * depth;
   const int64 all =

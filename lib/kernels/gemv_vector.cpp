@@ -68,9 +68,11 @@ inline void add_rows(const Acc* a, const T* B, int64 ldb, int columns, Acc* y) {
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, 1)
-void gemv_vector(FUNLIB_GEMM_ARGUMENTS, funlib::int64 block_columns) {
+void gemv_vector(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
-  const int64 first = output_tile(M, N, most_rows, block_columns, batches, A, B, C).column;
+  FUNLIB_GEMM_NAMES
+  const int64 block_columns = shape.extra[0];
+  const int64 first = output_tile(M, N, M, block_columns, batches, A, B, C).column;
   const Output output(C, ldc, alpha, beta, bias);
   const int64 end = min(N, first + block_columns);
 #if FUNLIB_TRANSPOSE_B

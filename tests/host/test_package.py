@@ -50,7 +50,8 @@ def test_meson_builds_what_the_tests_import():
         if any(pathlib.Path(name).parent.name == "funlib" for name in target["filename"])
         or target["name"] in ("funlib", "funlib-compiler")
     }
-    assert needed and needed <= set(pytest_run["depends"]), needed - set(pytest_run["depends"])
+    assert needed
+    assert needed <= set(pytest_run["depends"]), needed - set(pytest_run["depends"])
 
 
 def test_version():

@@ -119,6 +119,9 @@ typedef struct funlib_device_info {
   const char* type;    /* "cpu", "gpu" or "accelerator" */
   const char*
       matrix_types; /* types that the matrix engines multiply, "bf16 fp16 int8"; "" if none */
+  /* 32 hexadecimal digits that tell its kind from others: of backend, vendor, name, compute units and,
+   * for a CPU, instruction sets. The driver isn't in them. */
+  const char* identity;
   int64_t compute_units;
   int64_t local_memory_bytes;
   int64_t global_memory_bytes;

@@ -6,7 +6,7 @@
 
 #include "gemm/dispatch.hpp"
 #include "gemm/weights.hpp"
-#include "gemm_batches.hpp"
+#include "gemm_shape.hpp"
 #include "runtime/tensor.hpp"
 
 namespace funlib {
@@ -227,13 +227,20 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
         operation
             .workspace(groups * size_t(plan.workspace_elements) * size_t(problem.sums().itemsize))
             ->data();
-  operation.add([=, &product, &plan](sycl::handler& handler) {
-    const Operand &a = product.left, &b = product.right;
+  GemmShape shape{problem.m,
+                  problem.n,
+                  problem.k,
+                  product.left.leading_dimension,
+                  product.right.leading_dimension,
+                  c.leading_dimension,
+                  {},
+                  batches};
+  std::copy(plan.arguments.begin(), plan.arguments.end(), shape.extra);
+  const void *const a = product.left.data, *const b = product.right.data;
+  operation.add([=](sycl::handler& handler) {
     Arguments arguments(handler, problem.sums());
-    arguments.add(problem.m).add(problem.n).add(problem.k).scalar(scalars.alpha);
-    arguments.add(a.data).add(a.leading_dimension).add(b.data).add(b.leading_dimension);
-    arguments.scalar(scalars.beta).add(c.data).add(c.leading_dimension).add(bias).add(batches);
-    for (const int64_t argument : plan.arguments) arguments.add(argument);
+    arguments.add(shape).scalar(scalars.alpha).add(a).add(b);
+    arguments.scalar(scalars.beta).add(c.data).add(bias);
     if (workspace != nullptr) arguments.add(workspace);
     handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
   });
@@ -277,11 +284,12 @@ void launch(Operation& operation, const Arrangement& product, const Scalars& sca
   const sycl::kernel code = sum_kernel(operation.device(), problem);
   constexpr size_t group = 256;
   const size_t groups = size_t(tiles(problem.m * problem.n * problem.batches, group));
-  operation.add([=, &product](sycl::handler& handler) {
+  const GemmShape shape{problem.m, problem.n,           problem.k, 0,
+                        0,         c.leading_dimension, {slices},  product.batches};
+  operation.add([=](sycl::handler& handler) {
     Arguments arguments(handler, problem.sums());
-    arguments.add(problem.m).add(problem.n).add(slices).scalar(scalars.alpha);
-    arguments.add(partial.data).scalar(scalars.beta).add(c.data).add(c.leading_dimension);
-    arguments.add(bias).add(product.batches);
+    arguments.add(shape).scalar(scalars.alpha).add(partial.data);
+    arguments.scalar(scalars.beta).add(c.data).add(bias);
     handler.parallel_for(sycl::nd_range<1>(groups * group, group), code);
   });
 }

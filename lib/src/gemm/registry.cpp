@@ -433,7 +433,7 @@ ParameterValues GemmKernel::defaults() const {
 }
 
 ParameterValues GemmKernel::values_for(funlib_dtype dtype, const Device& device) const {
-  return fit != nullptr ? fit(dtype_of(dtype), device.info()) : defaults();
+  return fit != nullptr ? fit(dtype_of(dtype_of(dtype).sums), device.info()) : defaults();
 }
 
 ParameterValues GemmKernel::parse(const std::string& text, ParameterValues values) const {

@@ -46,7 +46,7 @@ struct GemmPlan {
   int64_t group_rows, group_columns;    // work-group
   int64_t tile_rows, tile_columns;      // outputs of a work-group
   int64_t local_elements;               // local memory, in elements of the sums
-  std::vector<int64_t> arguments = {};  // of the kernel, after those that all have
+  std::vector<int64_t> arguments = {};  // GemmShape::extra
   // Parts of K, each the work of its own work-groups. With more than one, slice s of a matrix writes
   // its bare product at C + s * M * ldc, C being a workspace, and gemm_sum_slices makes the result.
   int64_t slices = 1;

@@ -160,10 +160,12 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
   info_.has_fp64 = handle.has(sycl::aspect::fp64);
   info_.has_fp16 = handle.has(sycl::aspect::fp16);
   info_.host_accessible = shares_host_memory(handle);
-  code_identity_ = concat(info_.backend, " | ", vendor_, " | ", name_, " | ", driver_);
+  std::string kind = concat(info_.backend, " | ", vendor_, " | ", name_);
   if (handle.is_cpu())
-    code_identity_ +=
-        concat(" | ", host_instruction_sets(), " | ", environment("CL_CONFIG_CPU_TARGET_ARCH"));
+    kind += concat(" | ", host_instruction_sets(), " | ", environment("CL_CONFIG_CPU_TARGET_ARCH"));
+  code_identity_ = concat(kind, " | ", driver_);
+  identity_ = digest(concat(kind, " | ", info_.compute_units));
+  info_.identity = identity_.c_str();
 }
 
 const sycl::context& Device::context() {

@@ -384,12 +384,14 @@ Ref<Event> fill(Tensor& tensor, const void* value) {
   uint64_t bits = 0;
   std::memcpy(&bits, value, size_t(itemsize));
   operation.add([=](sycl::handler& handler) {
-    switch (itemsize) {
-      case 1: return handler.fill(target, uint8_t(bits), size_t(count));
-      case 2: return handler.fill(target, uint16_t(bits), size_t(count));
-      case 4: return handler.fill(target, uint32_t(bits), size_t(count));
-      default: return handler.fill(target, bits, size_t(count));
-    }
+    if (itemsize == 1)
+      handler.fill(target, uint8_t(bits), size_t(count));
+    else if (itemsize == 2)
+      handler.fill(target, uint16_t(bits), size_t(count));
+    else if (itemsize == 4)
+      handler.fill(target, uint32_t(bits), size_t(count));
+    else
+      handler.fill(target, bits, size_t(count));
   });
   if (one) {
     const int64_t still[FUNLIB_MAX_DIMS] = {};

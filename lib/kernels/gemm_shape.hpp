@@ -1,4 +1,4 @@
-// Which matrices belong together in a batch of products: read by the kernels and by the host.
+// The shape of a batch of products: read by the kernels and by the host.
 #pragma once
 
 namespace funlib {
@@ -13,6 +13,15 @@ struct Batches {
   long long a_strides[most_dimensions];
   long long b_strides[most_dimensions];
   long long c_strides[most_dimensions];
+};
+
+// What a kernel is told beside pointers and scalars: one argument, since each costs the runtimes time.
+struct GemmShape {
+  static constexpr int most_extra = 8;
+  long long m, n, k;
+  long long lda, ldb, ldc;
+  long long extra[most_extra];  // what GemmPlan::arguments says, for the one kernel that knows
+  Batches batches;
 };
 
 }  // namespace funlib

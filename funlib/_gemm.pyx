@@ -62,6 +62,8 @@ GemmChoice = namedtuple(
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 cdef dict ACTIVATION_CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
 ACTIVATION_CODES[None] = 0
+# Of funlib_precision.
+cdef dict PRECISION_CODES = {"float32": 0, "tf32": 1}
 
 
 cdef const char* characters(object value, str argument) except NULL:
@@ -178,6 +180,7 @@ cdef Arguments arguments_of(
     object bias,
     object activation,
     object out_dtype,
+    object precision,
     bint transpose_a,
     bint transpose_b,
     object kernel,
@@ -206,6 +209,14 @@ cdef Arguments arguments_of(
             raise ValueError(f"activation must be None or one of {names}, not {activation!r}") from None
     if out_dtype is not None:
         options.out_dtype = dtype_code(out_dtype)
+    if precision is not None:
+        try:
+            options.precision = PRECISION_CODES[precision]
+        except (KeyError, TypeError):
+            names = ", ".join(map(repr, PRECISION_CODES))
+            raise ValueError(f"precision must be None or one of {names}, not {precision!r}") from None
+        if a.dtype.name != "float32":
+            raise ValueError(f"precision is for products of float32; a is {a.dtype.name}")
     if kernel is not None:
         options.kernel = characters(kernel, "kernel")
     if parameters is not None:
@@ -239,6 +250,7 @@ def gemm(
     bias=None,
     activation=None,
     out_dtype=None,
+    precision=None,
     bint transpose_a=False,
     bint transpose_b=False,
     kernel=None,
@@ -255,19 +267,21 @@ def gemm(
     queue and beta must be 0. bias: N elements of C's data type, added to each row. activation:
     None, "relu", "gelu", "gelu_tanh" (the approximation by tanh) or "silu". out_dtype: data type of
     C; None is that of a and b, int32 for int8. float32, float16 and bfloat16 can be stored as each
-    other. kernel: a name from kernels(); None chooses by device and shape (see explain()).
-    parameters: {name: value} for that kernel, over what the library would take. queue: None is the
-    queue of a.
+    other. precision: "tf32" allows products of float32 to be rounded to TF32 (10 bits of mantissa),
+    where a kernel gains by it; None and "float32" don't. kernel: a name from kernels(); None
+    chooses by device and shape (see explain()). parameters: {name: value} for that kernel, over
+    what the library would take. queue: None is the queue of a.
 
     Sums are kept in float32 for float16 and bfloat16, in int32, which wraps, for int8 and int32,
     else in the data type itself. Integers take whole alpha and beta, and no activation but "relu".
     With beta == 0, C is not read; with K == 0 or alpha == 0, A and B are not read.
 
     Returns C at once; its `event` belongs to the product. Raises ValueError for shapes that don't
-    fit, an overlap, an unknown activation, parameters that are not legal or a queue that can't
-    reach the operands, TypeError for data types that don't fit, LookupError for an unknown kernel,
-    UnsupportedError where kernel or device can't do it, CompileError if the kernel doesn't compile,
-    MemoryError, and BufferError while a host view is in the way.
+    fit, an overlap, an unknown activation, a precision that the data type has not, parameters that
+    are not legal or a queue that can't reach the operands, TypeError for data types that don't fit,
+    LookupError for an unknown kernel, UnsupportedError where kernel or device can't do it,
+    CompileError if the kernel doesn't compile, MemoryError, and BufferError while a host view is in
+    the way.
     """
     return run(
         arguments_of(
@@ -278,6 +292,7 @@ def gemm(
             bias,
             activation,
             out_dtype,
+            precision,
             transpose_a,
             transpose_b,
             kernel,
@@ -313,6 +328,7 @@ def explain(
     bias=None,
     activation=None,
     out_dtype=None,
+    precision=None,
     bint transpose_a=False,
     bint transpose_b=False,
     kernel=None,
@@ -335,6 +351,7 @@ def explain(
         bias,
         activation,
         out_dtype,
+        precision,
         transpose_a,
         transpose_b,
         kernel,

@@ -161,6 +161,7 @@ cdef extern from "funlib/funlib.h" nogil:
         funlib_tensor* bias
         int32_t activation
         int32_t out_dtype
+        int32_t precision
         const char* kernel
         const char* parameters
         funlib_weights* weights

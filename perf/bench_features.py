@@ -224,10 +224,11 @@ def main(argv=None):
     )
     arguments = parser.parse_args(argv)
     import funlib
+    from funlib import _arguments
 
     try:
         bench_gemm.parse_names([arguments.dtype], bench_gemm.DTYPES, "data type")
-        queue = common.select_queue(funlib, arguments.queue)
+        queue = _arguments.select_queue(arguments.queue, "perf")
     except (ValueError, funlib.FunlibError) as error:
         print(f"bench_features: {error}", file=sys.stderr)
         return 2

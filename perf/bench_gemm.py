@@ -230,14 +230,12 @@ def add_kernel_option(parser):
 def parse_run(funlib, arguments):
     """(shapes, data types, implementations, queue) of the options above. Raises ValueError and
     FunlibError."""
-    from funlib import _arguments
-
     known = [*(kernel.name for kernel in funlib.kernels()), DISPATCH, NUMPY]
     return (
         parse_shapes(arguments.shapes),
         parse_names(arguments.dtype, DTYPES, "data type"),
         parse_names(arguments.kernels or known, known, "kernel"),
-        _arguments.select_queue(arguments.queue, "perf"),
+        common.select_queue(funlib, arguments.queue),
     )
 
 

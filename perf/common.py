@@ -200,6 +200,12 @@ def now_ns():
 # ---- the environment block -------------------------------------------------------------------
 
 
+def select_queue(funlib, selector):
+    """The queue that a script runs on, by the words of `python -m funlib tune --queue`. Raises
+    ValueError on others and what funlib raises where no device fits."""
+    return funlib._arguments.select_queue(selector, "perf")
+
+
 def cpu_model():
     """The processor's name as the operating system gives it."""
     try:

@@ -276,7 +276,6 @@ def main(argv=None):
     """Runs the comparison; returns the exit status."""
     arguments = parse_arguments(argv)
     import funlib  # after the arguments, so that --help needs no device and no library
-    from funlib import _arguments
 
     other_programs = common.OtherPrograms()
     with ExitStack() as stack:
@@ -285,7 +284,7 @@ def main(argv=None):
             dtypes = bench_gemm.parse_names(arguments.dtype, bench_gemm.DTYPES, "data type")
             names = bench_gemm.parse_names(arguments.peers or [], list(peers.PEERS), "peer")
             pythons = parse_pythons(arguments.peer_python)
-            queue = _arguments.select_queue(arguments.queue, "perf")
+            queue = common.select_queue(funlib, arguments.queue)
             ours = Funlib(funlib, queue)
             others = open_peers(ours.place, names, pythons, stack)
             if not others:

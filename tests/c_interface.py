@@ -24,6 +24,7 @@ class Options(ctypes.Structure):
         ("bias", _pointer),
         ("activation", ctypes.c_int32),
         ("out_dtype", ctypes.c_int32),
+        ("precision", ctypes.c_int32),
         ("kernel", ctypes.c_char_p),
         ("parameters", ctypes.c_char_p),
         ("weights", _pointer),

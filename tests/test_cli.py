@@ -155,6 +155,31 @@ def test_compare(tmp_path):
     assert results["environment"]["peers"]["numpy"]["versions"]["NumPy"] == np.__version__
 
 
+def test_bench_features(tmp_path):
+    """Both ways of each pair give the same result, which the exit status says too."""
+    out = tmp_path / "features.json"
+    text = script("bench_features.py", "--sections", "epilogue", "batch", "--json", out)
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["section"] for row in rows] == ["epilogue"] * 3 + ["batch"]
+    assert all(row["verified"] and row["new_ms"] > 0 for row in rows)
+    assert "10000 x 16x16x16" in text
+
+
+def test_dispatch(tmp_path):
+    """The chosen kernel is among those measured. (Whether it is good, the exit status, is no matter
+    for a test: the shapes are tiny and the machine may be busy.)"""
+    pytest.importorskip("tabulate", reason="perf/ needs tabulate (pip install .[perf])")
+    out = tmp_path / "dispatch.json"
+    command = [sys.executable, SOURCE / "perf" / "dispatch.py", "--count", "2", "--largest", "40"]
+    subprocess.run([*command, "--json", out], check=False, timeout=300)
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 2
+    for row in rows:
+        assert {row["chosen"], row["fastest"]} <= set(row["measured_ms"])
+        assert row["behind"] >= 1
+        assert row["tried"] >= 4
+
+
 def test_report_is_up_to_date():
     """docs/results and the README's figures come from perf/results."""
     script("report.py", "--check")

@@ -22,7 +22,7 @@ TRANSPOSES = list(itertools.product((False, True), repeat=2))
 # Kernels that load vectors along the storage of an operand. In the others, what transposed operands
 # and types that are summed in another one change does not meet: each is tested without the other,
 # since every specialisation takes seconds to compile.
-VECTOR_LOADS = ("gemm_register_blocked", "gemm_vector", "gemv_vector")
+VECTOR_LOADS = ("gemm_register_blocked", "gemm_matrix_engine", "gemm_vector", "gemv_vector")
 
 # (M, K, N)
 SHAPES = [
@@ -82,6 +82,16 @@ def needs_fp64(request, queue):
     parameters = getattr(request.node, "callspec", None)
     if parameters and parameters.params.get("dtype") == "float64" and not queue.device.fp64:
         pytest.skip(f"{queue.device.name} has no float64")
+
+
+@pytest.fixture(autouse=True)
+def needs_matrix_engines(request, queue, needs_fp64):
+    """Devices without refuse the kernel for them (test_gemm_gpu_kernels.py); skip the rest."""
+    parameters = getattr(request.node, "callspec", None)
+    if parameters and parameters.params.get("kernel") == "gemm_matrix_engine":
+        operand = DeviceTensor((1, 1), parameters.params.get("dtype", "float32"), queue=queue)
+        if not supports(operand, operand, kernel="gemm_matrix_engine"):
+            pytest.skip(f"{queue.device.name} has no matrix engines for these products")
 
 
 def rows_for(queue, kernel, rows, dtype="float32"):

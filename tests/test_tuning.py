@@ -167,12 +167,11 @@ def test_batches_rows_and_columns(tune, probe, shape):
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_data_types_and_transposes(tune, dtype):
-    transposes = [(True, False), (False, True)]
-    results, _ = tune(
-        shapes=["24x40x32"], dtype=dtype, kernels=["gemm"], transposes=transposes, budget=4.0
+    (result,), _ = tune(
+        shapes=["24x40x32"], dtype=dtype, kernels=["gemm"], transposes=[(True, False)]
     )
-    assert {row.dtype for row in results} == {dtype}
-    assert [(row.transpose_a, row.transpose_b) for row in results] == transposes
+    assert (result.dtype, result.transpose_a, result.transpose_b) == (dtype, True, False)
+    assert result.candidates > 1
 
 
 def test_results_apply_at_once_and_need_not_be_kept(run_python, folder):
@@ -195,11 +194,13 @@ assert again.kernel in (before.kernel, "gemm"), again
 
 
 def test_budget(tune):
-    """Roughly kept: what is being compiled when it ends is awaited."""
+    """Roughly kept: what is being compiled when it ends is awaited. Products that no time is left
+    for have no result."""
     start = time.monotonic()
-    results, _ = tune(shapes=["24x40x32", "100x100x100"], kernels=None, budget=4.0)
-    assert len(results) == 2
+    shapes = [f"{size}x{size}x{size}" for size in range(64, 256)]
+    results, _ = tune(shapes=shapes, kernels=None, budget=4.0)
     assert time.monotonic() - start < 60
+    assert len(results) <= len(shapes)
 
 
 def faulty_kernels(tmp_path, changes):
@@ -511,7 +512,7 @@ def test_where_nothing_can_be_written(run_python, folder, how):
         + """
 import logging
 logging.basicConfig(level=logging.WARNING)
-results = funlib.tune(["24x24x24", "8x8x8"], kernels=["gemm"], budget=2.0)
+results = funlib.tune(["24x24x24", "8x8x8"], kernels=["gemm"])
 a = funlib.DeviceTensor.zeros((24, 24))
 assert funlib.explain(a, a).source == "tuned"
 print(len(results))

@@ -19,4 +19,16 @@ inline Value value_of_lane(Value value, int lane) {
                                  sycl::id<1>(size_t(lane)));
 }
 
+// The sum over the lanes, told to all of them. All lanes call it together.
+template <typename Value>
+inline Value sum_of_lanes(Value value) {
+  return sycl::reduce_over_group(sycl::ext::oneapi::this_work_item::get_sub_group(), value,
+                                 sycl::plus<Value>());
+}
+
+// Waits for the sub-group and makes its local memory writes visible to it.
+inline void sub_group_barrier() {
+  sycl::group_barrier(sycl::ext::oneapi::this_work_item::get_sub_group());
+}
+
 }  // namespace funlib

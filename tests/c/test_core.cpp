@@ -1,9 +1,10 @@
 // Inner parts that the C interface can't provoke: asynchronous errors, messages between the library
-// and its compiler program, the image cache's files, the allocator's reuse.
+// and its compiler program, the image cache's files, the allocator's reuse, kernels for other devices.
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "check.h"
+#include "gemm/registry.hpp"
 #include "program/cache.hpp"
 #include "program/message.hpp"
 #include "runtime/queue.hpp"
@@ -325,10 +327,103 @@ void overlap() {
   CHECK(!may_overlap(*base, *elsewhere));
 }
 
+// Parameters of gemm_matrix_engine and gemv on devices of which only the description is here.
+void gpu_parameters() {
+  struct Gpu {
+    const char* backend;
+    std::vector<int64_t> sub_groups;
+    std::vector<funlib_matrix_shape> shapes;
+    funlib_dtype dtype;
+    const char* parameters;
+  };
+  const std::vector<Gpu> gpus{
+      {"level_zero",
+       {8, 16, 32},
+       {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}},
+       FUNLIB_BFLOAT16,
+       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=16 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128 "
+       "TILE_K=32 INTERLEAVED=1"},
+      {"opencl",
+       {8, 16, 32},
+       {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}},
+       FUNLIB_INT8,
+       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=32 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128 "
+       "TILE_K=64 INTERLEAVED=1"},
+      {"level_zero",
+       {16, 32},
+       {{"fp16", 8, 16, 16}, {"fp16", 16, 16, 16}, {"fp16", 32, 64, 16}},
+       FUNLIB_FLOAT16,
+       "ENGINE_M=8 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=16 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
+       "TILE_K=32 INTERLEAVED=1"},
+      {"cuda",
+       {32},
+       {{"bf16", 32, 8, 16}, {"bf16", 16, 16, 16}},
+       FUNLIB_BFLOAT16,
+       "ENGINE_M=16 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=32 SUB_M=32 SUB_N=64 TILE_M=128 TILE_N=128 "
+       "TILE_K=32 INTERLEAVED=0"},
+      {"cuda",
+       {32},
+       {{"tf32", 16, 16, 8}},
+       FUNLIB_FLOAT32,
+       "ENGINE_M=16 ENGINE_N=16 ENGINE_K=8 SUB_GROUP=32 SUB_M=32 SUB_N=64 TILE_M=128 TILE_N=128 "
+       "TILE_K=16 INTERLEAVED=0"},
+      {"cuda",
+       {32},
+       {{"fp64", 8, 8, 4}},
+       FUNLIB_FLOAT64,
+       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
+       "TILE_K=8 INTERLEAVED=0"}};
+  const GemmKernel &engine = gemm_kernel("gemm_matrix_engine"), &gemv = gemm_kernel("gemv");
+  constexpr int64_t static_local_memory_of_cuda = 48 * 1024;
+  for (const auto& gpu : gpus) {
+    funlib_device_info info{};
+    info.type = "gpu";
+    info.backend = gpu.backend;
+    info.compute_units = 100;
+    info.sub_group_size_count = int64_t(gpu.sub_groups.size());
+    std::copy(gpu.sub_groups.begin(), gpu.sub_groups.end(), info.sub_group_sizes);
+    info.matrix_shape_count = int64_t(gpu.shapes.size());
+    std::copy(gpu.shapes.begin(), gpu.shapes.end(), info.matrix_shapes);
+    const auto values = engine.fit(dtype_of(gpu.dtype), info);
+    CHECK(engine.text_of(values) == gpu.parameters);
+    CHECK(engine.parse(gpu.parameters, engine.defaults()) == values);  // all are legal
+    GemmProblem problem{1000, 1000, 1000, 1, gpu.dtype, gpu.dtype};
+    CHECK((engine.plan(values, problem, info).objection == "") == (gpu.dtype != FUNLIB_FLOAT32));
+    problem.precision = FUNLIB_PRECISION_TF32;
+    const GemmPlan plan = engine.plan(values, problem, info);
+    CHECK(plan.objection == "");
+    CHECK(plan.local_elements * problem.sums().itemsize <= static_local_memory_of_cuda);
+    // A shape that the device doesn't list.
+    auto other = values;
+    other[2] = 64;
+    CHECK(contains(engine.plan(other, problem, info).objection, "x64"));
+    if (gpu.backend == std::string("cuda")) {
+      CHECK(contains(engine.plan(engine.parse("INTERLEAVED=1", values), problem, info).objection,
+                     "interleaves"));
+    }
+
+    const auto few_rows = gemv.fit(dtype_of(gpu.dtype), info);
+    CHECK(gemv.parse(gemv.text_of(few_rows), gemv.defaults()) == few_rows);
+    for (const int64_t n : {1, 1000, 1000000})
+      for (const int64_t k : {0, 1, 100, 100000})
+        for (const bool transpose_b : {false, true}) {
+          GemmProblem narrow{4, n, k, 1, gpu.dtype, gpu.dtype};
+          narrow.transpose_b = transpose_b;
+          const GemmPlan slim = gemv.plan(few_rows, narrow, info);
+          CHECK(slim.objection == "");
+          // The slices cover K, and none is empty.
+          const int64_t depth = slim.arguments[0];
+          CHECK(depth * slim.slices >= k && depth * (slim.slices - 1) <= k);
+          CHECK(slim.slices == 1 || depth >= few_rows[3]);
+        }
+  }
+}
+
 }  // namespace
 
 int main() {
   messages();
+  gpu_parameters();
   cache_files();
   cache_bound();
   cache_oddities();

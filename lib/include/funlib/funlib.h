@@ -101,6 +101,15 @@ FUNLIB_API funlib_status funlib_dtype_get_info(funlib_dtype dtype, funlib_dtype_
 
 /* ---- devices ------------------------------------------------------------------------------- */
 
+/* A shape that the matrix engines of a device multiply at once, m x k by k x n, with sums in float32
+ * (int32 for int8, float64 for fp64). */
+typedef struct funlib_matrix_shape {
+  const char* type; /* of the elements: "bf16", "fp16", "tf32", "fp64" or "int8" */
+  int64_t m, n, k;
+} funlib_matrix_shape;
+
+#define FUNLIB_MAX_MATRIX_SHAPES 32
+
 /* One SYCL device. Strings are borrowed and live as long as the process. */
 typedef struct funlib_device_info {
   const char* name;
@@ -124,6 +133,8 @@ typedef struct funlib_device_info {
   int32_t has_fp64;
   int32_t has_fp16;
   int32_t host_accessible; /* 1: host views of its tensors are zero-copy */
+  int64_t matrix_shape_count;
+  funlib_matrix_shape matrix_shapes[FUNLIB_MAX_MATRIX_SHAPES]; /* in the runtime's order */
 } funlib_device_info;
 FUNLIB_API funlib_status funlib_device_count(int64_t* count);
 FUNLIB_API funlib_status funlib_device_get_info(int64_t index, funlib_device_info* info);
@@ -289,6 +300,13 @@ typedef enum funlib_activation {
   FUNLIB_ACTIVATION_SILU = 4       /* x / (1 + e^-x) */
 } funlib_activation;
 
+/* What products may be rounded to, beyond their data type. A permission: kernels that gain nothing from
+ * it ignore it. */
+typedef enum funlib_precision {
+  FUNLIB_PRECISION_DEFAULT = 0,
+  FUNLIB_PRECISION_TF32 = 1 /* float32 only: factors may be rounded to 10 bits of mantissa */
+} funlib_precision;
+
 /* B in the form that the kernels of one device read fastest, for weights that are used again and
  * again. Immutable. */
 typedef struct funlib_weights funlib_weights;
@@ -301,6 +319,7 @@ typedef struct funlib_gemm_options {
   funlib_tensor* bias;     /* N elements of C's data type, added to each row; NULL: none */
   int32_t activation;      /* funlib_activation; int32 takes NONE and RELU only */
   int32_t out_dtype;       /* funlib_dtype of C, or -1: that of A and B, int32 for int8 */
+  int32_t precision;       /* funlib_precision; DEFAULT */
   const char* kernel;      /* a name of the registry, or NULL: chosen by device and shape */
   const char* parameters;  /* "NAME=value NAME=value" for the kernel named; NULL: by device */
   funlib_weights* weights; /* packed B, in place of the tensor; NULL: none */

@@ -49,7 +49,7 @@ class TuningTable {
 
  private:
   static std::optional<double> distance(const GemmProblem& a, const GemmProblem& b) {
-    if (a.dtype != b.dtype) return std::nullopt;
+    if (a.dtype != b.dtype || a.precision != b.precision) return std::nullopt;
     const int64_t pairs[][2] = {{a.m, b.m}, {a.n, b.n}, {a.k, b.k}, {a.batches, b.batches}};
     double total = 0;
     for (const auto& [x, y] : pairs) {
@@ -86,17 +86,22 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const auto groups = [&](int64_t tile) {
       return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
     };
+    found.push_back({"gemv", "", concat(problem.m, " rows: as fast as B can be read")});
     // Below these, most of a tile would lie outside the matrix.
     constexpr int64_t few = 8, long_k = 512;
     const bool skinny = problem.m < few || problem.n < few;
     if (!skinny) {
+      const bool few_tiles = groups(32) < units && problem.k >= long_k;
+      if (!few_tiles)
+        found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
+                         "matrix engines multiply several times faster than work-items"});
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)
           found.push_back({"gemm_register_blocked",
                            tile == 128 ? "" : "TILE_M=64 TILE_N=64 BLOCK_M=4 BLOCK_N=4",
                            concat(groups(tile), " tiles of ", tile, "x", tile, " occupy ", units,
                                   " compute units")});
-      if (groups(32) < units && problem.k >= long_k)
+      if (few_tiles)
         found.push_back({"gemm_split_k", "",
                          concat(groups(32), " tiles of 32x32 would leave compute units idle; K is ",
                                 problem.k)});

@@ -403,6 +403,11 @@ Call check(const Tensor& a, const Tensor* b, const funlib_gemm_options& options)
   check_scalar("alpha", options.alpha, a.type());
   check_scalar("beta", options.beta, a.type());
   call.out_dtype = output_dtype(a.type(), a.dtype, options.out_dtype);
+  if (options.precision < FUNLIB_PRECISION_DEFAULT || options.precision > FUNLIB_PRECISION_TF32)
+    invalid("unknown precision number ", options.precision);
+  if (options.precision != FUNLIB_PRECISION_DEFAULT && a.dtype != FUNLIB_FLOAT32)
+    invalid("precision is TF32, which only products of float32 may be rounded to; A is ",
+            a.type().name);
   if (options.activation < FUNLIB_ACTIVATION_NONE || options.activation > FUNLIB_ACTIVATION_SILU)
     invalid("unknown activation number ", options.activation);
   if (a.type().is_integer && options.activation > FUNLIB_ACTIVATION_RELU)
@@ -465,6 +470,7 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   GemmProblem& problem = product.problem;
   problem = {call.m, call.n, call.k, call.batch.count(), call.a.dtype, call.out_dtype};
   problem.activation = funlib_activation(options.activation);
+  problem.precision = funlib_precision(options.precision);
   if (options.bias != nullptr) problem.bias = Bias::row;
   if (weights != nullptr) problem.panel_width = weights->panel_width;
   if (options.alpha == 0) problem.k = 0;

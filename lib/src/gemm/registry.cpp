@@ -61,6 +61,100 @@ ParameterValues register_blocked_fit(const Dtype& sums, const funlib_device_info
                            : ParameterValues{128, 128, 8, 8, 8, lanes};
 }
 
+bool multiplies(const funlib_device_info& info, const char* type, int64_t m, int64_t n, int64_t k) {
+  const auto end = info.matrix_shapes + info.matrix_shape_count;
+  return std::any_of(info.matrix_shapes, end, [&](const funlib_matrix_shape& shape) {
+    return shape.type == std::string(type) && shape.m == m && shape.n == n && shape.k == k;
+  });
+}
+
+bool takes_interleaved(const funlib_device_info& info) {
+  return info.backend == std::string("opencl") || info.backend == std::string("level_zero");
+}
+
+// Two tiles whose lines have 32 bytes of padding, and a tile of the engine for each sub-group's sums.
+GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem,
+                            const funlib_device_info& info) {
+  constexpr int64_t most_sum_bytes = 512, padding = 32;  // a lane; a line
+  const int64_t engine_m = p[0], engine_n = p[1], engine_k = p[2], lanes = p[3];
+  const int64_t sub_m = p[4], sub_n = p[5], tile_m = p[6], tile_n = p[7], tile_k = p[8];
+  const Dtype& type = dtype_of(problem.dtype);
+  const int64_t sum_bytes = problem.sums().itemsize;
+  const int64_t sub_groups = std::max<int64_t>(tile_m / sub_m * (tile_n / sub_n), 1);
+  const int64_t factor = p[9] != 0 ? std::max<int64_t>(4 / type.itemsize, 1) : 1;
+  const int64_t bytes = tile_m * (tile_k * type.itemsize + padding) +
+                        tile_k / factor * (tile_n * factor * type.itemsize + padding) +
+                        sub_groups * engine_m * engine_n * sum_bytes;
+  GemmPlan plan{sub_groups, lanes, tile_m, tile_n, tiles(bytes, sum_bytes)};
+  if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
+    plan.objection = "rounds float32 to TF32, which precision does not allow";
+  else if (!multiplies(info, type.matrix_type, engine_m, engine_n, engine_k))
+    plan.objection = concat("needs engines that multiply ", type.matrix_type, " ", engine_m, "x",
+                            engine_n, "x", engine_k, "; the device lists none");
+  else if (!has_sub_groups_of(lanes, info))
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  else if (p[9] != 0 && !takes_interleaved(info))
+    plan.objection = "interleaves B, which only Intel's engines take";
+  else if (sub_m % engine_m != 0 || sub_n % engine_n != 0 || tile_k % engine_k != 0 ||
+           tile_m % sub_m != 0 || tile_n % sub_n != 0 || tile_k * type.itemsize % 16 != 0)
+    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ",
+                            sub_m, "x", sub_n, " and ", engine_m, "x", engine_n, "x", engine_k);
+  else if (sub_m * sub_n * sum_bytes > most_sum_bytes * lanes)
+    plan.objection = concat("keeps at most ", most_sum_bytes, " bytes of sums a lane, not ",
+                            sub_m * sub_n * sum_bytes / lanes);
+  return plan;
+}
+
+// The first shape in the device's list that is no larger than 16 x 16, with sub-groups as wide as it
+// (Intel's engines want that; NVIDIA's warps are what they are). 256 bytes of sums a lane.
+ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& info) {
+  constexpr int64_t largest = 16, sum_bytes = 256, line_bytes = 64, most_columns = 128;
+  funlib_matrix_shape shape{type.matrix_type, 16, 16, 16};
+  for (int64_t i = info.matrix_shape_count - 1; i >= 0; --i) {
+    const auto& listed = info.matrix_shapes[i];
+    if (listed.type == std::string(type.matrix_type) && std::min(listed.m, listed.n) >= 8 &&
+        std::max(listed.m, listed.n) <= largest)
+      shape = listed;
+  }
+  int64_t lanes = 32;
+  for (const int64_t size : {16, 8})
+    if (size >= shape.n && has_sub_groups_of(size, info)) lanes = size;
+  const int64_t outputs = sum_bytes / dtype_of(type.sums).itemsize * lanes;
+  int64_t sub_m = 8;
+  while (4 * sub_m * sub_m <= outputs) sub_m *= 2;
+  const int64_t sub_n = outputs / sub_m;
+  return {shape.m,
+          shape.n,
+          shape.k,
+          lanes,
+          sub_m,
+          sub_n,
+          4 * sub_m,
+          std::min(4 * sub_n, most_columns),
+          std::max(line_bytes / type.itemsize, shape.k),
+          takes_interleaved(info)};
+}
+
+// One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K
+// where these are too few to fill the device.
+GemmPlan few_rows_plan(const ParameterValues& p, const GemmProblem& problem,
+                       const funlib_device_info& info) {
+  constexpr int64_t rows = 4, groups_per_unit = 2;
+  const int64_t lanes = p[0], sub_groups = p[1], columns = p[2];
+  const int64_t width = columns * (problem.transpose_b ? sub_groups : lanes);
+  GemmPlan plan{sub_groups, lanes, rows, width,
+                problem.transpose_b ? 0 : rows * sub_groups * columns * lanes};
+  const int64_t runs = std::max<int64_t>(tiles(problem.n, width) * problem.batches, 1);
+  const int64_t wanted = groups_per_unit * std::max<int64_t>(info.compute_units, 1) / runs;
+  const int64_t most = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(problem.k / p[3], 1));
+  const int64_t depth = std::max<int64_t>(tiles(problem.k, most), 1);
+  plan.slices = std::max<int64_t>(tiles(problem.k, depth), 1);
+  plan.arguments = {depth, plan.slices};
+  if (!has_sub_groups_of(lanes, info))
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  return plan;
+}
+
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
                        const funlib_device_info& info) {
   const int64_t lanes = p[0], groups = p[1], rows = p[2], columns = p[3];
@@ -80,6 +174,10 @@ ParameterValues subgroup_fit(const Dtype&, const funlib_device_info& info) {
     if (better) lanes = size;
   }
   return {lanes == 0 ? wanted : lanes, 4, 8, 2};
+}
+
+ParameterValues few_rows_fit(const Dtype& type, const funlib_device_info& info) {
+  return {subgroup_fit(type, info)[0], 8, 2, 512};
 }
 
 // Slices until there are a few work-groups for each compute unit, none thinner than DEPTH: below that,
@@ -273,6 +371,34 @@ const std::vector<GemmKernel>& gemm_kernels() {
        every_dtype,
        {edge, {"DEPTH", 128, {64, 128, 256, 512}}},
        split_k_plan},
+      {"gemm_matrix_engine",
+       "matrix engines (joint_matrix) fed from local memory",
+       "gemm_matrix_engine.cpp",
+       {FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNLIB_FLOAT16, FUNLIB_BFLOAT16, FUNLIB_INT8},
+       {{"ENGINE_M", 16, {8, 16}},
+        {"ENGINE_N", 16, {8, 16}},
+        {"ENGINE_K", 16, {4, 8, 16, 32, 64}},
+        {"SUB_GROUP", 32, {8, 16, 32}},
+        {"SUB_M", 32, {8, 16, 32, 64}},
+        {"SUB_N", 64, {16, 32, 64}},
+        {"TILE_M", 128, {32, 64, 128, 256}},
+        {"TILE_N", 128, {32, 64, 128, 256}},
+        {"TILE_K", 32, {8, 16, 32, 64}},
+        {"INTERLEAVED", 0, {0, 1}}},
+       matrix_engine_plan,
+       matrix_engine_fit},
+      {"gemv",
+       "at most 4 rows of A: B read once, coalesced, by sub-groups that share K",
+       "gemv.cpp",
+       every_dtype,
+       {{"SUB_GROUP", 16, {8, 16, 32, 64}},
+        {"SUB_GROUPS", 8, {4, 8, 16}},
+        {"COLUMNS", 2, {1, 2, 4}},
+        {"DEPTH", 512, {256, 512, 1024}}},
+       few_rows_plan,
+       few_rows_fit,
+       "",
+       4},
       {"gemm_vector",
        "CPU micro-kernel on explicit vectors, packed panels, cache blocking",
        "gemm_vector.cpp",
@@ -361,9 +487,14 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",
                   info.max_work_group_size);
   const int64_t local_bytes = plan.local_elements * problem.sums().itemsize;
-  if (local_bytes > info.local_memory_bytes)
+  // CUDA has more, but not for variables of a fixed size.
+  constexpr int64_t most_on_cuda = 48 * 1024;
+  const int64_t offered = info.backend == std::string("cuda")
+                              ? std::min(info.local_memory_bytes, most_on_cuda)
+                              : info.local_memory_bytes;
+  if (local_bytes > offered)
     return concat(name, " needs ", local_bytes, " bytes of local memory; ", info.name, " has ",
-                  info.local_memory_bytes);
+                  offered);
   return "";
 }
 

@@ -30,10 +30,11 @@ struct GemmProblem {
   Bias bias = Bias::none;
   funlib_activation activation = FUNLIB_ACTIVATION_NONE;
   int64_t panel_width = 0;  // columns of a panel of packed B; 0: B is a matrix
+  funlib_precision precision = FUNLIB_PRECISION_DEFAULT;
 
   auto key() const {
     return std::make_tuple(m, n, k, batches, int(dtype), int(out_dtype), transpose_a, transpose_b,
-                           int(bias), int(activation), panel_width);
+                           int(bias), int(activation), panel_width, int(precision));
   }
   const Dtype& sums() const { return dtype_of(dtype_of(dtype).sums); }
 };

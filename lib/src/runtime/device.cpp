@@ -47,36 +47,54 @@ std::string host_instruction_sets() {
   return "unknown";
 }
 
-std::string matrix_types(const sycl::device& device) {
-  namespace matrix = sycl::ext::oneapi::experimental::matrix;
-  namespace info = sycl::ext::oneapi::experimental::info;
-  std::set<std::string> names;
+const char* name_of(sycl::ext::oneapi::experimental::matrix::matrix_type type) {
+  using sycl::ext::oneapi::experimental::matrix::matrix_type;
+  switch (type) {
+    case matrix_type::bf16:
+      return "bf16";
+    case matrix_type::fp16:
+      return "fp16";
+    case matrix_type::tf32:
+      return "tf32";
+    case matrix_type::fp64:
+      return "fp64";
+    case matrix_type::sint8:
+      return "int8";
+    default:
+      return nullptr;
+  }
+}
+
+// Fills in the shapes, of operands of one type and sums as wide as funlib keeps them.
+void list_matrix_shapes(const sycl::device& device, funlib_device_info& info) {
+  using sycl::ext::oneapi::experimental::matrix::matrix_type;
+  namespace what = sycl::ext::oneapi::experimental::info::device;
   try {
-    for (const auto& row : device.get_info<info::device::matrix_combinations>()) {
-      switch (row.atype) {
-        case matrix::matrix_type::bf16:
-          names.insert("bf16");
-          break;
-        case matrix::matrix_type::fp16:
-          names.insert("fp16");
-          break;
-        case matrix::matrix_type::tf32:
-          names.insert("tf32");
-          break;
-        case matrix::matrix_type::fp64:
-          names.insert("fp64");
-          break;
-        case matrix::matrix_type::sint8:
-        case matrix::matrix_type::uint8:
-          names.insert("int8");
-          break;
-        default:
-          break;
-      }
+    for (const auto& row : device.get_info<what::matrix_combinations>()) {
+      const char* type = name_of(row.atype);
+      const matrix_type sums = row.atype == matrix_type::sint8  ? matrix_type::sint32
+                               : row.atype == matrix_type::fp64 ? matrix_type::fp64
+                                                                : matrix_type::fp32;
+      if (type == nullptr || row.btype != row.atype || row.ctype != sums || row.dtype != sums)
+        continue;
+      // A size of 0 is any up to the maximum.
+      const auto size = [](size_t fixed, size_t most) {
+        return int64_t(fixed != 0 ? fixed : most);
+      };
+      const funlib_matrix_shape shape{type, size(row.msize, row.max_msize),
+                                      size(row.nsize, row.max_nsize),
+                                      size(row.ksize, row.max_ksize)};
+      if (info.matrix_shape_count < FUNLIB_MAX_MATRIX_SHAPES)
+        info.matrix_shapes[info.matrix_shape_count++] = shape;
     }
   } catch (const sycl::exception&) {
     // A device of an architecture that the runtime does not know has none to report.
   }
+}
+
+std::string matrix_types(const funlib_device_info& info) {
+  std::set<std::string> names;
+  for (int64_t i = 0; i < info.matrix_shape_count; ++i) names.insert(info.matrix_shapes[i].type);
   std::string text;
   for (const auto& name : names) text += (text.empty() ? "" : " ") + name;
   return text;
@@ -120,7 +138,6 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
       name_(handle.get_info<sycl::info::device::name>()),
       vendor_(handle.get_info<sycl::info::device::vendor>()),
       driver_(handle.get_info<sycl::info::device::driver_version>()),
-      matrix_types_(matrix_types(handle)),
       pool_(*this) {
   namespace what = sycl::info::device;
   info_.name = name_.c_str();
@@ -128,6 +145,8 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
   info_.backend = backend_name(handle.get_backend());
   info_.driver = driver_.c_str();
   info_.type = type_name(handle.get_info<what::device_type>());
+  list_matrix_shapes(handle, info_);
+  matrix_types_ = matrix_types(info_);
   info_.matrix_types = matrix_types_.c_str();
   info_.compute_units = handle.get_info<what::max_compute_units>();
   info_.local_memory_bytes = int64_t(handle.get_info<what::local_mem_size>());

@@ -11,16 +11,17 @@ struct Dtype {
   int64_t itemsize;         // bytes
   bool is_integer;
   bool needs_fp64;
-  funlib_dtype sums;  // what products of it are summed in
+  funlib_dtype sums;        // what products of it are summed in
+  const char* matrix_type;  // what matrix engines take it as; "" if none do
 };
 
 inline constexpr Dtype dtypes[] = {
-    {"float32", "float", 4, false, false, FUNLIB_FLOAT32},
-    {"float64", "double", 8, false, true, FUNLIB_FLOAT64},
-    {"int32", "int", 4, true, false, FUNLIB_INT32},
-    {"float16", "funlib::float16", 2, false, false, FUNLIB_FLOAT32},
-    {"bfloat16", "funlib::bfloat16", 2, false, false, FUNLIB_FLOAT32},
-    {"int8", "funlib::int8", 1, true, false, FUNLIB_INT32},
+    {"float32", "float", 4, false, false, FUNLIB_FLOAT32, "tf32"},
+    {"float64", "double", 8, false, true, FUNLIB_FLOAT64, "fp64"},
+    {"int32", "int", 4, true, false, FUNLIB_INT32, ""},
+    {"float16", "funlib::float16", 2, false, false, FUNLIB_FLOAT32, "fp16"},
+    {"bfloat16", "funlib::bfloat16", 2, false, false, FUNLIB_FLOAT32, "bf16"},
+    {"int8", "funlib::int8", 1, true, false, FUNLIB_INT32, "int8"},
 };
 inline constexpr int64_t dtype_count = sizeof dtypes / sizeof dtypes[0];
 

@@ -1,0 +1,57 @@
+// Matrix engines in plain code, for devices without: takes the place of lib/kernels/funlib_matrix.hpp
+// while the kernels are tested. Each lane keeps whole operands, and every lanes-th of the sums. Loops are
+// not unrolled: compiling would take minutes.
+#pragma once
+
+#include "funlib_sub_group.hpp"
+#include "funlib_types.hpp"
+
+namespace funlib {
+
+template <typename Element, int Rows, int Columns, int Factor>
+struct OperandTile {
+  using Sum = typename Accumulation<Element>::Sum;
+  Sum value[Rows][Columns];
+
+  void load(const Element* local, int pitch) {
+#pragma nounroll
+    for (int i = 0; i < Rows; ++i)
+#pragma nounroll
+      for (int j = 0; j < Columns; ++j)
+        value[i][j] = Sum(local[i / Factor * pitch + j * Factor + i % Factor]);
+  }
+};
+template <typename Element, int M, int K>
+using TileA = OperandTile<Element, M, K, 1>;
+template <typename Element, int K, int N, int Factor>
+using TileB = OperandTile<Element, K, N, Factor>;
+
+template <typename Element, int M, int N>
+struct SumTile {
+  using Sum = typename Accumulation<Element>::Sum;
+  static constexpr int lanes = FUNLIB_SUB_GROUP;
+  Sum value[M * N / lanes];
+
+  void clear() {
+#pragma nounroll
+    for (int n = 0; n < M * N / lanes; ++n) value[n] = Sum(0);
+  }
+  template <int K, int Factor>
+  void multiply_add(const TileA<Element, M, K>& a, const TileB<Element, K, N, Factor>& b) {
+#pragma nounroll
+    for (int n = 0; n < M * N / lanes; ++n) {
+      const int element = n * lanes + local_id<2>(1);
+#pragma nounroll
+      for (int k = 0; k < K; ++k) value[n] += a.value[element / N][k] * b.value[k][element % N];
+    }
+  }
+  void store(Sum* local, int pitch) const {
+#pragma nounroll
+    for (int n = 0; n < M * N / lanes; ++n) {
+      const int element = n * lanes + local_id<2>(1);
+      local[element / N * pitch + element % N] = value[n];
+    }
+  }
+};
+
+}  // namespace funlib

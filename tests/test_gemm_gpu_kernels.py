@@ -1,0 +1,245 @@
+"""Kernels that are made for GPUs, as far as a device without their hardware can run them.
+
+gemv runs everywhere. gemm_matrix_engine is run with its engine replaced by plain code
+(emulated_matrix.hpp): what is tested is all that lies around the engine, its tiles, layouts, edges
+and epilogue. The emulation takes the place of gemm_subgroup, whose launch it shares.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers import SOURCE
+from reference import Case
+
+import funlib
+from funlib import DeviceTensor
+
+DTYPES = ("float32", "float64", "int32", "float16", "bfloat16", "int8")
+# (M, K, N)
+FEW_ROWS = [(1, 1, 1), (4, 33, 31), (2, 7, 100), (3, 1000, 65), (1, 5000, 20), (4, 3, 1000)]
+TRANSPOSES = ((False, False), (False, True), (True, False), (True, True))
+
+
+def ones(queue, shape, dtype="float32"):
+    return DeviceTensor.full(shape, 1, dtype, queue=queue)
+
+
+# ---- gemv ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_gemv(queue, dtype, transposes):
+    """Runs of columns and their edges; K that one, and that several slices share."""
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    for shape in FEW_ROWS:
+        Case("gemv", dtype, *shape, *transposes, queue="tests").check()
+    Case("gemv", dtype, 3, 2000, 40, *transposes, 2, -1, out="block", queue="tests").check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gemv_epilogue(queue, dtype):
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    integer = dtype.startswith("int")
+    activations = ("relu",) if integer else ("gelu", "silu")
+    for activation in activations:
+        for k in (50, 3000):
+            options = {"bias": True, "activation": activation, "out": "c", "queue": "tests"}
+            Case("gemv", dtype, 2, k, 70, alpha=2, beta=1, **options).check()
+    if not integer and dtype != "float64":
+        for out_dtype in ("float32", "float16", "bfloat16"):
+            Case("gemv", dtype, 4, 300, 70, out_dtype=out_dtype, queue="tests").check()
+
+
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_gemv_batches(queue, transposes):
+    for k in (40, 3000):
+        for batch_a, batch_b in (((5,), (5,)), ((2, 3), (3,)), ((3, 1), (2,))):
+            options = {"batch_a": batch_a, "batch_b": batch_b, "queue": "tests"}
+            Case("gemv", "float32", 3, k, 50, *transposes, **options).check()
+
+
+def test_gemv_parameters(queue):
+    lanes = [size for size in queue.device.sub_group_sizes if size in (8, 16, 32, 64)]
+    for parameters in (
+        {"SUB_GROUP": min(lanes), "COLUMNS": 1, "SUB_GROUPS": 16},
+        {"SUB_GROUP": max(lanes), "COLUMNS": 4, "SUB_GROUPS": 4},
+    ):
+        for transpose_b in (False, True):
+            options = {"parameters": parameters, "queue": "tests"}
+            Case("gemv", "float32", 4, 1500, 77, False, transpose_b, **options).check()
+
+
+def test_gemv_slices(queue):
+    """A long K with few columns is cut; every slice has work."""
+    a, b = ones(queue, (1, 6000)), ones(queue, (6000, 8))
+    choice = funlib.explain(a, b, kernel="gemv")
+    assert 1 <= choice.slices <= 6000 // choice.parameters["DEPTH"]
+    assert choice.work_groups == choice.slices
+    assert choice.workspace_bytes == (0 if choice.slices == 1 else 4 * choice.slices * 8)
+    first = funlib.gemv(a, b).to_host()
+    assert (first == 6000).all()
+
+
+def test_gemv_takes_few_rows(queue):
+    with pytest.raises(funlib.UnsupportedError, match="4 rows"):
+        funlib.gemv(ones(queue, (5, 8)), ones(queue, (8, 8)))
+
+
+# ---- precision -----------------------------------------------------------------------------------
+
+
+def test_precision(queue):
+    a, b = ones(queue, (20, 30)), ones(queue, (30, 10))
+    expected = np.full((20, 10), 30, np.float32)
+    for precision in (None, "float32", "tf32"):
+        assert np.array_equal(funlib.gemm(a, b, precision=precision).to_host(), expected)
+        assert funlib.explain(a, b, precision=precision).kernel
+    for precision in ("bfloat16", "TF32", 32, ["tf32"]):
+        with pytest.raises(ValueError, match=r"precision.*'tf32'"):
+            funlib.gemm(a, b, precision=precision)
+        with pytest.raises(ValueError, match="precision"):
+            funlib.explain(a, b, precision=precision)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "int8"])
+def test_precision_is_for_float32(queue, dtype):
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    a = ones(queue, (3, 3), dtype)
+    for precision in ("float32", "tf32"):
+        with pytest.raises(ValueError, match=f"float32.*{dtype}"):
+            funlib.gemm(a, a, precision=precision)
+
+
+def test_float32_needs_permission(queue):
+    """The engine rounds float32: without permission it is refused, on any device."""
+    a = ones(queue, (64, 64))
+    with pytest.raises(funlib.UnsupportedError, match="TF32"):
+        funlib.gemm_matrix_engine(a, a)
+    if "tf32" not in queue.device.matrix_types:
+        with pytest.raises(funlib.UnsupportedError, match="tf32"):
+            funlib.gemm_matrix_engine(a, a, precision="tf32")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "float64"])
+def test_engines_are_queried(queue, dtype):
+    name = {"bfloat16": "bf16", "float16": "fp16", "int8": "int8", "float64": "fp64"}[dtype]
+    if name in queue.device.matrix_types:
+        pytest.skip(f"{queue.device.name} has engines for {dtype}")
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    a = ones(queue, (64, 64), dtype)
+    with pytest.raises(funlib.UnsupportedError, match=name):
+        funlib.gemm_matrix_engine(a, a)
+    assert funlib.explain(a, a).kernel != "gemm_matrix_engine"
+
+
+# ---- gemm_matrix_engine, with its engine emulated ------------------------------------------------
+
+# Data type: shape of the engine and of a sub-group's outputs, TILE_K, INTERLEAVED; then parameters
+# of gemm_subgroup, whose tile is SUB_GROUPS * ROWS x SUB_GROUP * COLUMNS. Engines are those of DG2,
+# PVC and NVIDIA GPUs.
+ENGINES = {
+    "bfloat16_8x8x16": ((8, 8, 16, 16, 16, 32, 1), (8, 4, 8, 4)),
+    "bfloat16_8x16x16": ((8, 16, 16, 16, 32, 32, 1), (16, 4, 8, 4)),
+    "float16_16x16x16": ((16, 16, 16, 16, 32, 32, 0), (32, 4, 8, 2)),
+    "int8_8x8x32": ((8, 8, 32, 16, 16, 64, 1), (8, 4, 8, 4)),
+    "float64_8x8x4": ((8, 8, 4, 16, 16, 8, 0), (32, 4, 8, 1)),
+    "float32_16x16x8": ((16, 16, 8, 32, 32, 16, 0), (32, 2, 16, 2)),
+}
+NAMES = ("ENGINE_M", "ENGINE_N", "ENGINE_K", "SUB_M", "SUB_N", "TILE_K", "INTERLEAVED")
+
+SCRIPT = """
+import json, sys
+folder, dtype, transposes, parameters = json.loads(sys.argv[1])
+sys.path.append(folder)
+import numpy as np
+import funlib, reference
+from reference import Case
+
+funlib.register_queue("tests", device="cpu")
+if dtype == "float32":
+    # Numbers of TF32, whose products the emulation rounds no more than float32 does.
+    drawn = reference.random_matrix
+    reference.random_matrix = lambda *args: (drawn(*args).view(np.int32) & -8192).view(np.float32)
+common = {"parameters": parameters, "queue": "tests"}
+run = 0
+for transpose_a, transpose_b in transposes:
+    layout = (transpose_a, transpose_b)
+    for shape in ((1, 1, 1), (64, 64, 64), (70, 33, 150), (129, 100, 65), (31, 17, 3)):
+        Case("gemm_subgroup", dtype, *shape, *layout, **common).check()
+        run += 1
+    scalars = (2, -1)
+    Case("gemm_subgroup", dtype, 70, 80, 90, *layout, *scalars, out="block", **common).check()
+    Case("gemm_subgroup", dtype, 70, 80, 90, *layout, a="block", b="block", **common).check()
+    batches = {"batch_a": (2, 3), "batch_b": (3,)}
+    Case("gemm_subgroup", dtype, 40, 40, 40, *layout, **batches, **common).check()
+    run += 3
+activation = "relu" if dtype == "int8" else "gelu"
+Case("gemm_subgroup", dtype, 50, 60, 70, bias=True, activation=activation, **common).check()
+queue = funlib.get_queue("tests")
+if dtype == "float32":
+    values = np.random.default_rng(0).standard_normal((50, 60)).astype(dtype)
+    values[0, :4] = np.nan, np.inf, -np.inf, np.frombuffer(b"\\xff\\xff\\xff\\x7f", np.float32)[0]
+    eye = np.zeros((60, 60), dtype)
+    eye[range(60), range(60)] = 1
+    a, b = (funlib.DeviceTensor.from_numpy(x, queue=queue) for x in (values[1:], eye))
+    product = funlib.gemm_subgroup(a, b, parameters=parameters).to_host()
+    bits = values[1:].view(np.uint32).astype(np.int64)
+    nearest = (bits + 0xFFF + (bits >> 13 & 1) & ~0x1FFF).astype(np.uint32).view(np.float32)
+    assert (product == nearest).all()
+    row = funlib.DeviceTensor.from_numpy(values[:1, :4].T.copy(), queue=queue)
+    one = funlib.DeviceTensor.full((1, 1), 1, dtype, queue=queue)
+    product = funlib.gemm_subgroup(row, one, parameters=parameters).to_host()[:, 0]
+    assert np.isnan(product[[0, 3]]).all() and (product[1:3] == [np.inf, -np.inf]).all()
+print(run, "ran")
+"""
+
+
+@pytest.fixture
+def emulated_kernels(tmp_path):
+    """emulated_kernels(engine): a folder of kernel sources where gemm_subgroup is the engine."""
+
+    def make(engine):
+        folder = tmp_path / "kernels"
+        shutil.copytree(SOURCE / "lib" / "kernels", folder)
+        shutil.copy(SOURCE / "tests" / "emulated_matrix.hpp", folder / "funlib_matrix.hpp")
+        kernel = (folder / "gemm_matrix_engine.cpp").read_text()
+        assert "gemm_matrix_engine(" in kernel
+        defines = dict(zip(NAMES, engine, strict=True)) | {
+            "TILE_M": "(FUNLIB_SUB_GROUPS * FUNLIB_ROWS)",
+            "TILE_N": "(FUNLIB_SUB_GROUP * FUNLIB_COLUMNS)",
+        }
+        lines = [f"#define FUNLIB_{name} {value}\n" for name, value in defines.items()]
+        kernel = kernel.replace("gemm_matrix_engine(", "gemm_subgroup(")
+        (folder / "gemm_subgroup.cpp").write_text("".join(lines) + kernel)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_emulated_engine(queue, run_python, emulated_kernels, engine):
+    if queue.device.type != "cpu":
+        pytest.skip("the emulation is for the CPU device")
+    dtype = engine.split("_")[0]
+    shape, values = ENGINES[engine]
+    names = ("SUB_GROUP", "SUB_GROUPS", "ROWS", "COLUMNS")
+    parameters = dict(zip(names, values, strict=True))
+    if parameters["SUB_GROUP"] not in queue.device.sub_group_sizes:
+        pytest.skip(f"{queue.device.name} has no sub-groups of {parameters['SUB_GROUP']}")
+    # A layout each for most: they are read alike whatever the type.
+    transposes = TRANSPOSES if engine == "bfloat16_8x8x16" else TRANSPOSES[::3]
+    result = run_python(
+        SCRIPT,
+        json.dumps((str(SOURCE / "tests"), dtype, transposes, parameters)),
+        timeout=600,
+        FUNLIB_KERNEL_DIR=emulated_kernels(shape),
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [str(8 * len(transposes)), "ran"]

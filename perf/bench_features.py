@@ -224,11 +224,10 @@ def main(argv=None):
     )
     arguments = parser.parse_args(argv)
     import funlib
-    from funlib import _arguments
 
     try:
         bench_gemm.parse_names([arguments.dtype], bench_gemm.DTYPES, "data type")
-        queue = _arguments.select_queue(arguments.queue, "perf")
+        queue = common.select_queue(funlib, arguments.queue)
     except (ValueError, funlib.FunlibError) as error:
         print(f"bench_features: {error}", file=sys.stderr)
         return 2

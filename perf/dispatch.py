@@ -95,11 +95,10 @@ def main(argv=None):
     )
     arguments = parser.parse_args(argv)
     import funlib
-    from funlib import _arguments
 
     try:
         bench_gemm.parse_names([arguments.dtype], bench_gemm.DTYPES, "data type")
-        queue = _arguments.select_queue(arguments.queue, "perf")
+        queue = common.select_queue(funlib, arguments.queue)
         if arguments.count < 1 or arguments.largest < 1:
             raise ValueError("--count and --largest are at least 1")
     except (ValueError, funlib.FunlibError) as error:

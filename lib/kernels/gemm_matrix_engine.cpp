@@ -161,6 +161,7 @@ FUNLIB_KERNEL(2, FUNLIB_TILE_M / FUNLIB_SUB_M * (FUNLIB_TILE_N / FUNLIB_SUB_N), 
 FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
 void gemm_matrix_engine(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
   FUNLIB_LOCAL(LocalA) a_storage;
   FUNLIB_LOCAL(LocalB) b_storage;
   FUNLIB_LOCAL(LocalSums) sum_storage;

@@ -63,8 +63,10 @@ struct FewRows {
 
 FUNLIB_KERNEL(2, FUNLIB_SUB_GROUPS, FUNLIB_SUB_GROUP)
 FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
-void gemv(FUNLIB_GEMM_ARGUMENTS, funlib::int64 depth, funlib::int64 slices) {
+void gemv(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
+  FUNLIB_GEMM_NAMES
+  const int64 depth = shape.extra[0], slices = shape.extra[1];
   const int64 runs = (N + width - 1) / width;
   const int64 group = group_id<2>(1), slice = group / runs % slices;
   const int64 first = output_tile(M, N, most_rows, width, batches, A, B, C,

@@ -52,7 +52,8 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
 
 // Elements of 8 bytes take two registers each. A GPU's smallest sub-groups have the most registers a
 // work-item.
-ParameterValues register_blocked_fit(const Dtype& sums, const funlib_device_info& info) {
+ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info& info) {
+  const Dtype& sums = dtype_of(type.sums);
   int64_t lanes = 0;
   if (info.type == std::string("gpu"))
     for (const int64_t size : {8, 16, 32})
@@ -207,7 +208,8 @@ struct VectorParameters {
 // Registers of 64 bytes come in 32, shorter ones in 16: 14 x 2 or 6 x 2 accumulators leave room for
 // two vectors of B and an element of A. A panel of A takes 12 to 14 KiB of the L1 cache, a block of B
 // 256 KiB of the L2 cache.
-ParameterValues vector_fit(const Dtype& sums, const funlib_device_info& info) {
+ParameterValues vector_fit(const Dtype& type, const funlib_device_info& info) {
+  const Dtype& sums = dtype_of(type.sums);
   const bool wide = info.vector_bytes >= 64;
   const int64_t lanes = std::max<int64_t>(info.vector_bytes / sums.itemsize, 2);
   return {lanes, wide ? 14 : 6, 2, wide ? 256 : 128, (wide ? 256 : 512) * 4 / sums.itemsize};
@@ -279,7 +281,8 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
 
 int64_t vector_panel_width(const ParameterValues& p) { return VectorParameters(p).nr; }
 
-ParameterValues gemv_fit(const Dtype& sums, const funlib_device_info& info) {
+ParameterValues gemv_fit(const Dtype& type, const funlib_device_info& info) {
+  const Dtype& sums = dtype_of(type.sums);
   return {std::max<int64_t>(info.vector_bytes / sums.itemsize, 2), 16384 / sums.itemsize};
 }
 
@@ -433,7 +436,7 @@ ParameterValues GemmKernel::defaults() const {
 }
 
 ParameterValues GemmKernel::values_for(funlib_dtype dtype, const Device& device) const {
-  return fit != nullptr ? fit(dtype_of(dtype_of(dtype).sums), device.info()) : defaults();
+  return fit != nullptr ? fit(dtype_of(dtype), device.info()) : defaults();
 }
 
 ParameterValues GemmKernel::parse(const std::string& text, ParameterValues values) const {

@@ -68,8 +68,8 @@ struct GemmKernel {
   std::vector<funlib_dtype> dtypes;
   std::vector<KernelParameter> parameters;
   GemmPlan (*plan)(const ParameterValues&, const GemmProblem&, const funlib_device_info&);
-  // Parameters that follow from the device, for sums of a type; null where the defaults do for all.
-  ParameterValues (*fit)(const Dtype& sums, const funlib_device_info&) = nullptr;
+  // Parameters that follow from the device and the type; null where the defaults do for all.
+  ParameterValues (*fit)(const Dtype&, const funlib_device_info&) = nullptr;
   const char* device_type = "";   // the only type of device that it is for; "" for all
   int64_t most_rows = INT64_MAX;  // largest M
   // Columns of the panels that it takes packed B in; null if it takes none.

@@ -462,6 +462,13 @@ Operand output_of(const Call& call, const Tensor* c) {
 
 // ---- the product as kernels take it ----------------------------------------------------------
 
+// An empty product is planned too, by whoever asks what would be done.
+GemmProblem plannable(GemmProblem problem) {
+  for (int64_t* extent : {&problem.m, &problem.n, &problem.batches})
+    *extent = std::max<int64_t>(*extent, 1);
+  return problem;
+}
+
 Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   const auto& options = call.options;
   const Weights* weights = options.weights;
@@ -500,7 +507,7 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
     std::swap(other.m, other.n);
     const GemmKernel& kernel = gemm_kernel(wish.kernel);
     const auto values = kernel.parse(wish.parameters, kernel.values_for(problem.dtype, device));
-    mirrored = kernel.objection(other, values, device).empty();
+    mirrored = kernel.objection(plannable(other), values, device).empty();
   }
   if (mirrored) {
     std::swap(problem.m, problem.n);
@@ -537,11 +544,7 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   product.left = left;
   product.right = right;
   product.output = output;
-  // An empty product is planned too, by whoever asks what would be done.
-  GemmProblem planned = problem;
-  for (int64_t* extent : {&planned.m, &planned.n, &planned.batches})
-    *extent = std::max<int64_t>(*extent, 1);
-  product.choice = choose_gemm(planned, wish, device);
+  product.choice = choose_gemm(plannable(problem), wish, device);
   return product;
 }
 

@@ -195,3 +195,25 @@ def test_bias_of_narrow_products(queue):
             common = {"bias": True, "out": out, "queue": "tests"}
             Case(None, "float32", 40, 9, n, batch_a=(3,), **common).check()
             Case(None, "float32", 40, 9, n, batch_a=(3,), batch_b=(3,), **common).check()
+
+
+@pytest.mark.parametrize("kernel", ["gemv", "gemv_vector"])
+def test_few_rows_each(queue, kernel):
+    """A kernel of few rows takes a batch whose products together have many."""
+    (a, device_a), (b, device_b) = random(queue, (8, 2, 64)), random(queue, (64, 48), seed=1)
+    operands = device_a, device_b
+    if not supports(*operands, kernel=kernel):
+        pytest.skip(f"{kernel} is not for this device")
+    found = funlib.gemm(*operands, kernel=kernel).to_host()
+    assert reference.problem(found, *matmul(a, b)) is None
+
+
+def test_out_beside_an_input_in_one_allocation(queue):
+    """Parts of one buffer that share no element, as the projections of attention are kept."""
+    (a, _), (w, weights) = random(queue, (2, 3, 64)), random(queue, (64, 64), seed=1)
+    buffer = DeviceTensor.full((2, 3, 128), 0, queue=queue)
+    buffer[:, :, :64].copy_from(a)
+    funlib.gemm(buffer[:, :, :64], weights, out=buffer[:, :, 64:])
+    assert reference.problem(buffer[:, :, 64:].to_host(), *matmul(a, w)) is None
+    with pytest.raises(ValueError, match="overlaps A"):
+        funlib.gemm(buffer[:, :, :64], weights, out=buffer[:, :, 63:127])

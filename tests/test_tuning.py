@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -194,13 +193,10 @@ assert again.kernel in (before.kernel, "gemm"), again
 
 
 def test_budget(tune):
-    """Roughly kept: what is being compiled when it ends is awaited. Products that no time is left
-    for have no result."""
-    start = time.monotonic()
+    """Products that no time is left for have no result."""
     shapes = [f"{size}x{size}x{size}" for size in range(64, 256)]
     results, _ = tune(shapes=shapes, kernels=None, budget=4.0)
-    assert time.monotonic() - start < 60
-    assert len(results) <= len(shapes)
+    assert len(results) < len(shapes)
 
 
 def faulty_kernels(tmp_path, changes):
@@ -588,7 +584,7 @@ def test_wrong_words(arguments):
 def test_identity(device):
     assert len(device.identity) == 32
     assert set(device.identity) <= set("0123456789abcdef")
-    assert len({each.identity for each in funlib.devices()}) >= 1
+    assert device.identity in {each.identity for each in funlib.devices()}
 
 
 def test_reference_finds_faults(queue):

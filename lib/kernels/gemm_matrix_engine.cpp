@@ -34,8 +34,8 @@
 // Parameters: FUNLIB_ENGINE_M, FUNLIB_ENGINE_N, FUNLIB_ENGINE_K, a shape of the engine, and
 // FUNLIB_SUB_GROUP, the lanes that work it, as the device lists them; FUNLIB_SUB_M, FUNLIB_SUB_N, the
 // outputs of a sub-group; FUNLIB_TILE_M, FUNLIB_TILE_N, FUNLIB_TILE_K, the tiles of a work-group. ENGINE
-// divides SUB, SUB divides TILE. FUNLIB_INTERLEAVED, whether B is, the host's knowledge. 64 sums of four bytes a lane are about half of the registers on all
-// devices that have engines.
+// divides SUB, SUB divides TILE. FUNLIB_INTERLEAVED, whether B is, the host's knowledge. 64 sums of four
+// bytes a lane are about half of the registers on all devices that have engines.
 #include "funlib_matrix.hpp"
 #include "funlib_sub_group.hpp"
 #include "gemm_common.hpp"

@@ -336,7 +336,7 @@ FUNLIB_API funlib_status funlib_gemm_options_init(funlib_gemm_options* options);
  * int32, else in the type itself. C may be float32, float16 or bfloat16 for each of these three.
  *
  * *c NULL: C is made on the queue (new reference; beta must be 0); else C is written in place and may
- * not overlap A or B. With beta == 0, C is never read; with K == 0 or alpha == 0, A and B are not read.
+ * not overlap A, B or the bias. With beta == 0, C is never read; with K == 0 or alpha == 0, A and B are not read.
  * Integers take whole alpha and beta only. b is NULL when options name packed weights. options and
  * event may be NULL. */
 FUNLIB_API funlib_status funlib_gemm(funlib_tensor* a, funlib_tensor* b,
@@ -419,8 +419,9 @@ FUNLIB_API funlib_status funlib_tuning_add(funlib_queue* queue, const funlib_tun
 FUNLIB_API funlib_status funlib_tuning_count(funlib_queue* queue, int64_t* count);
 FUNLIB_API funlib_status funlib_tuning_clear(funlib_queue* queue);
 
-/* Compiles one specialisation of a kernel, with the parameters given over its defaults, to an object-state SYCLBIN (SPIR-V inside, where the
- * queue's device takes SPIR-V), for inspection by other compilers. *data is freed by funlib_free. */
+/* Compiles one specialisation of a kernel, with the parameters given over its defaults, to an
+ * object-state SYCLBIN (SPIR-V inside, where the queue's device takes SPIR-V), for inspection by other
+ * compilers. *data is freed by funlib_free. */
 FUNLIB_API funlib_status funlib_gemm_kernel_object(funlib_queue* queue, const char* kernel,
                                                    funlib_dtype dtype, int32_t transpose_a,
                                                    int32_t transpose_b, const char* parameters,
@@ -444,8 +445,8 @@ typedef struct funlib_roof_result {
 } funlib_roof_result;
 /* Waits for the queue and keeps the device busy for half a second to a second. Copies of 128 MiB or
  * four times the cache are made; the memory goes back to the driver, with what else was held for reuse.
- * dtype: products of it are counted, in the type of their sums; FUNLIB_ROOF_COPY doesn't depend on it. FUNLIB_ERROR_UNSUPPORTED if the
- * device lacks the type, FUNLIB_ERROR_RUNTIME if a result is wrong. */
+ * dtype: products of it are counted, in the type of their sums; FUNLIB_ROOF_COPY doesn't depend on it.
+ * FUNLIB_ERROR_UNSUPPORTED if the device lacks the type, FUNLIB_ERROR_RUNTIME if a result is wrong. */
 FUNLIB_API funlib_status funlib_roof_measure(funlib_queue* queue, funlib_roof roof,
                                              funlib_dtype dtype, funlib_roof_result* result);
 /* As funlib_gemm_kernel_object: the kernel of a roof, in the form that GPUs run. */

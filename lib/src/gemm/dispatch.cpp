@@ -256,6 +256,7 @@ extern "C" {
 
 funlib_status funlib_tuning_add(funlib_queue* queue, const funlib_tuning_entry* entry) {
   return guarded([&] {
+    enter_runtime();
     const Device& device = required(queue, "queue").device;
     const auto& row = required(entry, "entry");
     dtype_of(row.dtype);
@@ -274,13 +275,17 @@ funlib_status funlib_tuning_add(funlib_queue* queue, const funlib_tuning_entry* 
 
 funlib_status funlib_tuning_count(funlib_queue* queue, int64_t* count) {
   return guarded([&] {
+    enter_runtime();
     const Device& device = required(queue, "queue").device;
     required(count, "count") = int64_t(dispatch_of(device).tuned());
   });
 }
 
 funlib_status funlib_tuning_clear(funlib_queue* queue) {
-  return guarded([&] { dispatch_of(required(queue, "queue").device).forget_tuning(); });
+  return guarded([&] {
+    enter_runtime();
+    dispatch_of(required(queue, "queue").device).forget_tuning();
+  });
 }
 
 }  // extern "C"

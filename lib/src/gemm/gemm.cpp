@@ -477,7 +477,9 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   GemmProblem& problem = product.problem;
   problem = {call.m, call.n, call.k, call.batch.count(), call.a.dtype, call.out_dtype};
   problem.activation = funlib_activation(options.activation);
-  problem.precision = funlib_precision(options.precision);
+  // A permission that no engine of the device could use changes nothing.
+  if (std::strstr(device.info().matrix_types, "tf32") != nullptr)
+    problem.precision = funlib_precision(options.precision);
   if (options.bias != nullptr) problem.bias = Bias::row;
   if (weights != nullptr) problem.panel_width = weights->panel_width;
   if (options.alpha == 0) problem.k = 0;
@@ -539,7 +541,9 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
   product.batches = merged(call.batch, left, right, output);
-  fold_into_rows(problem, product.batches, left, output);
+  // A kernel of few rows takes the products as they are.
+  if (wish.kernel.empty() || gemm_kernel(wish.kernel).most_rows == INT64_MAX)
+    fold_into_rows(problem, product.batches, left, output);
   problem.batches = product.batches.count;
   product.left = left;
   product.right = right;
@@ -549,6 +553,7 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
 }
 
 Ref<Event> multiply(Tensor& a, Tensor* b, const funlib_gemm_options& options, Ref<Tensor>& c) {
+  enter_runtime();
   const auto queue = options.queue != nullptr ? Ref<Queue>::share(options.queue) : a.queue;
   const Call call = check(a, b, options);
   if (c) {
@@ -605,6 +610,7 @@ Ref<Event> multiply(Tensor& a, Tensor* b, const funlib_gemm_options& options, Re
 }
 
 funlib_gemm_choice explain(const Tensor& a, const Tensor* b, const funlib_gemm_options& options) {
+  enter_runtime();
   const Queue& queue = options.queue != nullptr ? *options.queue : *a.queue;
   const Arrangement product = arrange(check(a, b, options), nullptr, queue.device);
   const GemmChoice& choice = *product.choice;

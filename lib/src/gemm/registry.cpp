@@ -229,7 +229,7 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
   // Sums that C can't hold wait in the workspace, which bounds the block.
   const bool keeps_sums =
       dtype_of(problem.out_dtype).itemsize < problem.sums().itemsize && problem.k > kernel.kc;
-  const int64_t most = keeps_sums ? 512 : INT64_MAX / 2;
+  const int64_t most = keeps_sums ? 256 : INT64_MAX / 2;
   const int64_t fewest_down = tiles(row_tiles, std::max<int64_t>(most / kernel.mr, 1));
   const int64_t fewest_across = tiles(column_tiles, std::max<int64_t>(most / kernel.nr, 1));
   double best = 0;

@@ -52,9 +52,7 @@ RoofKernel copy_kernel(const funlib_device_info& info) {
 // A multiply-add takes 4 to 5 cycles, at most two of them begin in one, and an int32 product takes
 // twice as long: 12 accumulators, which with the operands just fit into 16 registers.
 RoofKernel multiply_add_kernel(const funlib_device_info& info, const Dtype& type) {
-  // A register of a work-item has 32 bits and holds several elements of a smaller type.
-  const int64_t lanes = std::max<int64_t>(4 / type.itemsize, 1);
-  RoofKernel kernel{{std::min(work_group, info.max_work_group_size), lanes, 8}, {}};
+  RoofKernel kernel{{std::min(work_group, info.max_work_group_size), 1, 8}, {}};
   if (has_threads(info)) kernel.shape = {1, vector_lanes(info, type.itemsize), 12};
   kernel.spec.source = "roof_multiply_add.cpp";
   kernel.spec.entry = "roof_multiply_add";
@@ -268,7 +266,7 @@ funlib_status funlib_roof_kernel_object(funlib_queue* queue, funlib_roof roof, f
     auto& target = required(data, "data");
     auto& target_size = required(size, "size");
     check_roof(roof);
-    const Dtype& type = dtype_of(dtype);
+    const Dtype& type = dtype_of(dtype_of(dtype).sums);
     enter_runtime();
     funlib_device_info gpu{};
     gpu.type = "gpu";

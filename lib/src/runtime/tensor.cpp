@@ -271,6 +271,9 @@ bool as_runs(const Tensor& tensor, Runs& runs) {
     runs.stride = next->stride;
     runs.count = (next++)->extent;
   }
+  // Runs that go on at the same distance in the next dimension.
+  for (; next != dimensions.end() && next->stride == runs.stride * runs.count; ++next)
+    runs.count *= next->extent;
   return next == dimensions.end();
 }
 

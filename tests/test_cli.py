@@ -107,6 +107,13 @@ def test_bench_gemm(tmp_path):
         assert row["roof_fraction"] == pytest.approx(row["gflops"] / roof)
 
 
+def test_bench_gemm_of_small_types():
+    """Without NumPy, which has no product of them that would be the same."""
+    options = ("--dtype", "float16", "bfloat16", "int8", "--kernels", "gemm", "dispatch", "numpy")
+    text = script("bench_gemm.py", "--shapes", "3x8x24", *options)
+    assert "all 6 rows verified" in text
+
+
 def test_roofline(tmp_path):
     """Measured or drawn from results: a table, and a chart in both formats that names what is on
     it."""

@@ -7,7 +7,9 @@
 //
 // FUNLIB_T is the type of A and B, FUNLIB_OUT that of C and the bias; sums are of type Acc.
 // FUNLIB_BIAS says whether there is a bias, and whether it is a row of N or a column of M elements (C is
-// the transpose of what the caller sees, then); FUNLIB_ACTIVATION, which function is applied.
+// the transpose of what the caller sees, then); FUNLIB_ACTIVATION, which function is applied;
+// FUNLIB_BATCHED, whether there may be more than one product: a compiler that vectorises over
+// work-items gives up where it meets the steps to a batch's matrices.
 //
 // Work-groups are numbered along the last launch dimension alone, batch by batch, row by row of output
 // tiles, since some backends bound the other dimensions to 65,535 groups.
@@ -78,18 +80,19 @@ struct Tile {
 inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batches& batches,
                         const T*& A, const T*& B, Out*& C, int64 group) {
   const int64 across = (N + columns - 1) / columns;
-  if (batches.count > 1) {
-    const int64 tiles = (M + rows - 1) / rows * across;
-    int64 batch = group / tiles;
-    group %= tiles;
-    for (int64 d = batches.dimensions - 1; d >= 0; --d) {
-      const int64 index = batch % batches.shape[d];
-      batch /= batches.shape[d];
-      A += index * batches.a_strides[d];
-      B += index * batches.b_strides[d];
-      C += index * batches.c_strides[d];
-    }
+#if FUNLIB_BATCHED
+  const int64 tiles = (M + rows - 1) / rows * across;
+  int64 batch = group / tiles;
+  group %= tiles;
+#pragma unroll
+  for (int d = Batches::most_dimensions - 1; d >= 0; --d) {
+    const int64 index = batch % batches.shape[d];
+    batch /= batches.shape[d];
+    A += index * batches.a_strides[d];
+    B += index * batches.b_strides[d];
+    C += index * batches.c_strides[d];
   }
+#endif
   return {group / across * rows, group % across * columns};
 }
 inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batches& batches,

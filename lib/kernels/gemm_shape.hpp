@@ -8,8 +8,8 @@ namespace funlib {
 struct Batches {
   static constexpr int most_dimensions = 6;
   long long count;
-  long long dimensions;  // of more than one matrix; 0 for a single product
-  long long shape[most_dimensions];
+  long long dimensions;              // of more than one matrix; 0 for a single product
+  long long shape[most_dimensions];  // 1 beyond `dimensions`
   long long a_strides[most_dimensions];
   long long b_strides[most_dimensions];
   long long c_strides[most_dimensions];

@@ -173,7 +173,7 @@ class Dispatch {
     const auto key =
         std::make_tuple(choice.kernel, choice.values, int(problem.dtype), int(problem.out_dtype),
                         problem.transpose_a, problem.transpose_b, int(problem.bias),
-                        int(problem.activation), problem.panel_width != 0);
+                        int(problem.activation), problem.panel_width != 0, problem.batches > 1);
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       const auto found = codes_.find(key);
@@ -205,8 +205,9 @@ class Dispatch {
   TuningTable table_;
   std::map<std::tuple<ProblemKey, std::string, std::string>, std::shared_ptr<const GemmChoice>>
       choices_;
-  std::map<std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool>,
-           sycl::kernel>
+  std::map<
+      std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool, bool>,
+      sycl::kernel>
       codes_;
 };
 
@@ -242,6 +243,7 @@ KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
   spec.define("FUNLIB_TRANSPOSE_B", problem.transpose_b);
   spec.define("FUNLIB_BIAS", int(problem.bias));
   spec.define("FUNLIB_ACTIVATION", int(problem.activation));
+  spec.define("FUNLIB_BATCHED", problem.batches > 1);
   if (kernel.panel_width != nullptr) spec.define("FUNLIB_PACKED_B", problem.panel_width != 0);
   for (size_t i = 0; i < values.size(); ++i)
     spec.define(concat("FUNLIB_", kernel.parameters[i].name).c_str(), values[i]);

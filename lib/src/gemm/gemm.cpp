@@ -132,6 +132,7 @@ void copy_operand(Operation& operation, const Operand& to, const Operand& from,
 Batches merged(const BatchShape& batch, const Operand& a, const Operand& b, const Operand& c) {
   Batches result{};
   result.count = batch.count();
+  std::fill_n(result.shape, most_batch_dimensions, 1);
   for (int64_t d = 0; d < batch.dimensions; ++d) {
     const int64_t extent = batch.extents[d];
     if (extent == 1) continue;
@@ -165,6 +166,7 @@ void fold_into_rows(GemmProblem& problem, Batches& batches, const Operand& a, co
     return;
   problem.m *= batches.shape[last];
   batches.count /= batches.shape[last];
+  batches.shape[last] = 1;
   batches.dimensions = last;
 }
 
@@ -255,6 +257,7 @@ sycl::kernel sum_kernel(Device& device, const GemmProblem& problem) {
   spec.define("FUNLIB_OUT", dtype_of(problem.out_dtype).device_type);
   spec.define("FUNLIB_BIAS", int(problem.bias));
   spec.define("FUNLIB_ACTIVATION", int(problem.activation));
+  spec.define("FUNLIB_BATCHED", problem.batches > 1);
   return get_kernel(device, spec);
 }
 

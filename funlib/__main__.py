@@ -371,7 +371,7 @@ def show_or_tune(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         for dtype in arguments.dtype:
             tuner = _tuner.Tuner(queue, dtype, arguments.kernels)
-            for shape, layout in _tuner.products_of(arguments.shapes, transposes):
+            for shape, layout in tuner.products(arguments.shapes, transposes):
                 product = _tuner.Product(queue, tuner.dtype, shape, layout)
                 print(f"{product}: now {product.choice()}")
                 for candidate in tuner.starts(product):

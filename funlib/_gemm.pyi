@@ -31,6 +31,8 @@ class GemmChoice(NamedTuple):
     workspace_bytes: int
     packs_a: bool
     packs_b: bool
+    product: tuple[int, int, int, int]
+    transposes: tuple[bool, bool]
 
 @final
 class PackedWeights:

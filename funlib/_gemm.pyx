@@ -54,7 +54,7 @@ KernelInfo = namedtuple(
 GemmChoice = namedtuple(
     "GemmChoice",
     "kernel parameters source reason work_group tile work_groups slices workspace_bytes packs_a "
-    "packs_b",
+    "packs_b product transposes",
     module="funlib",
 )
 
@@ -341,7 +341,10 @@ def explain(
     "model"), `reason` (one sentence), `work_group` and `tile` (rows and columns of work-items, and
     of outputs, of one work-group), `work_groups` (their number), `slices` (parts of K that a second
     kernel adds up, 1: none), `workspace_bytes` (beyond operands and C), `packs_a`, `packs_b` (True
-    if the operand's strides suit no kernel, so that it is copied first). Raises what gemm() would.
+    if the operand's strides suit no kernel, so that it is copied first), `product` (batches, M, K,
+    N) and `transposes` (of A, of B) as kernels and tuned entries see them: of the transposed
+    operands where C is narrow, with a batch that shares B as rows of one matrix. Raises what gemm()
+    would.
     """
     cdef Arguments arguments = arguments_of(
         a,
@@ -373,6 +376,8 @@ def explain(
         choice.workspace_bytes,
         choice.packs_a != 0,
         choice.packs_b != 0,
+        (choice.batches, choice.m, choice.k, choice.n),
+        (choice.transpose_a != 0, choice.transpose_b != 0),
     )
 
 

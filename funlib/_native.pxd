@@ -214,6 +214,12 @@ cdef extern from "funlib/funlib.h" nogil:
         int64_t workspace_bytes
         int32_t packs_a
         int32_t packs_b
+        int64_t batches
+        int64_t m
+        int64_t n
+        int64_t k
+        int32_t transpose_a
+        int32_t transpose_b
     funlib_status funlib_gemm_explain(
         funlib_tensor*, funlib_tensor*, const funlib_gemm_options*, funlib_gemm_choice*)
     ctypedef struct funlib_tuning_entry:

@@ -122,10 +122,10 @@ cdef class DeviceTensor:
 
     A strided array in the memory of a queue's device, with undefined contents at first.
 
-    shape: an int or up to 8 ints. dtype: "float32", "float64", "int32", "float16", "bfloat16" (NumPy
-    gets it from ml_dtypes) or "int8". queue: a Queue, the name
-    of one, or None for the default queue. Raises TypeError for other data types, MemoryError when
-    the device has no room, DeviceNotFoundError without a device.
+    shape: an int or up to 8 ints. dtype: "float32", "float64", "int32", "float16", "bfloat16"
+    (NumPy gets it from ml_dtypes) or "int8". queue: a Queue, the name of one, or None for the
+    default queue. Raises TypeError for other data types, MemoryError when the device has no room,
+    DeviceNotFoundError without a device.
 
     Views (slices, transposes, reshapes) share the memory. Data reaches the host by copy_to(),
     to_host() or host_view() only.
@@ -162,7 +162,8 @@ cdef class DeviceTensor:
 
     @staticmethod
     def full(shape, value, dtype="float32", queue=None):
-        """A tensor whose elements all are `value`. Raises ValueError if an integer type can't hold it."""
+        """A tensor whose elements all are `value`. Raises ValueError if an integer type can't hold
+        it."""
         cdef DeviceTensor tensor = create(shape, dtype_code(dtype), queue)
         tensor.fill(value)
         return tensor

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 LOGGER = _tuning.LOGGER
 
-# gemm() does a product of so few columns as that of the transposed operands, in which it has few
-# rows (arrange() in lib/src/gemm/gemm.cpp), and looks for that in the table.
-NARROW = 4
 # No multiple of any tile, for a second check of each candidate.
 ODD = (37, 53, 41)
 # What another choice must gain over that of the model to replace it.
@@ -90,17 +87,6 @@ class Candidate(NamedTuple):
 # ---- products --------------------------------------------------------------------------------
 
 
-def as_dispatched(shape: Shape, transposes: Layout) -> tuple[Shape, Layout]:
-    """The product as gemm() looks for it in the table."""
-    batches, m, k, n = shape
-    transpose_a, transpose_b = transposes
-    if n <= NARROW < m:
-        m, n = n, m
-        transpose_a, transpose_b = not transpose_b, not transpose_a
-    # A matrix of one row or column is stored the same way in both orders.
-    return (batches, m, k, n), (transpose_a and m > 1 < k, transpose_b and k > 1 < n)
-
-
 def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Standard normal, or whole numbers whose products float64 sums exactly."""
     if dtype == np.float64:
@@ -149,6 +135,11 @@ class Product:
     @property
     def operations(self) -> int:
         return 2 * self.batches * self.m * self.k * self.n
+
+    def as_dispatched(self) -> tuple[Shape, Layout]:
+        """The product as gemm() looks for it in the table."""
+        found = explain(self.a, self.b, **self.options)
+        return found.product, found.transposes
 
     def choice(
         self, kernel: str | None = None, parameters: Mapping[str, int] | None = None
@@ -312,6 +303,18 @@ class Tuner:
         # Whether a candidate compiles and is right on an odd shape, by transposes.
         self.sound: dict[tuple[Layout, Candidate], bool] = {}
         self.winners: list[Candidate] = []
+
+    def products(
+        self, shapes: str | Iterable[str | Sequence[int]], transposes: Iterable[Layout]
+    ) -> list[tuple[Shape, Layout]]:
+        """The products of all shapes and transposes, each once, as gemm() looks for them in the
+        table. Raises ValueError for what is no shape."""
+        layouts = [(bool(a), bool(b)) for a, b in transposes]
+        found: dict[tuple[Shape, Layout], None] = {}
+        for shape in _arguments.parse([shapes] if isinstance(shapes, str) else shapes):
+            for layout in layouts:
+                found[Product(self.queue, self.dtype, shape, layout).as_dispatched()] = None
+        return list(found)
 
     # ---- candidates
 
@@ -536,16 +539,6 @@ class Tuner:
 # ---- the function that users call ------------------------------------------------------------
 
 
-def products_of(
-    shapes: str | Iterable[str | Sequence[int]], transposes: Iterable[Layout]
-) -> list[tuple[Shape, Layout]]:
-    """The products of all shapes and transposes, each once, as gemm() looks for them. Raises
-    ValueError for what is no shape."""
-    layouts = [(bool(a), bool(b)) for a, b in transposes]
-    extents = _arguments.parse([shapes] if isinstance(shapes, str) else shapes)
-    return list(dict.fromkeys(as_dispatched(each, pair) for each in extents for pair in layouts))
-
-
 def keep(queue: Queue, result: TuneResult) -> bool:
     """Writes a result to the user's table; False, after a warning, if that can't be done."""
     try:
@@ -603,7 +596,7 @@ def tune(
     tuner = Tuner(held, dtype, kernels)
     if not budget > 0:
         raise ValueError(f"budget must be more than 0 seconds, not {budget}")
-    products = products_of(shapes, transposes)
+    products = tuner.products(shapes, transposes)
     show = progress if progress is not None else terminal_progress()
     start = time.perf_counter()
     results = []

@@ -370,6 +370,21 @@ def test_explain(queue):
     assert funlib.explain(a[:0], b).work_groups == 0
 
 
+def test_explain_names_the_product_that_is_done(queue):
+    a, b = random(queue, (70, 300))[1], random(queue, (300, 90), seed=1)[1]
+    batch = random(queue, (5, 8, 300), seed=2)[1]
+
+    def done(*operands, **options):
+        choice = funlib.explain(*operands, **options)
+        return choice.product, choice.transposes
+
+    assert done(a, b) == ((1, 70, 300, 90), (False, False))
+    assert done(b.T, a, transpose_b=True) == ((1, 90, 300, 70), (True, True))
+    assert done(a, b[:, :3].contiguous()) == ((1, 3, 300, 70), (True, True))
+    assert done(batch, b) == ((1, 40, 300, 90), (False, False))
+    assert done(batch, batch, transpose_b=True) == ((5, 8, 300, 8), (False, True))
+
+
 def test_explain_raises_what_gemm_would(queue):
     a = DeviceTensor((3, 4), queue=queue)
     for options, error in (

@@ -5,12 +5,7 @@
 #pragma once
 
 #include "funlib_types.hpp"
-
-// Numbers of funlib_activation.
-#define FUNLIB_RELU 1
-#define FUNLIB_GELU 2
-#define FUNLIB_GELU_TANH 3
-#define FUNLIB_SILU 4
+#include "gemm_shape.hpp"
 
 #if FUNLIB_ACTIVATION >= FUNLIB_GELU
 #include <sycl/builtins.hpp>

@@ -15,9 +15,6 @@
 // tiles, since some backends bound the other dimensions to 65,535 groups.
 #pragma once
 
-#define FUNLIB_BIAS_ROW 1
-#define FUNLIB_BIAS_COLUMN 2
-
 #include "funlib_device.hpp"
 #include "funlib_types.hpp"
 #include "gemm_activation.hpp"

@@ -1,5 +1,15 @@
-// The shape of a batch of products: read by the kernels and by the host.
+// What kernels and host share: the shape of a batch of products, and the numbers of what follows it.
 #pragma once
+
+// Values of FUNLIB_ACTIVATION: those of funlib_activation.
+#define FUNLIB_RELU 1
+#define FUNLIB_GELU 2
+#define FUNLIB_GELU_TANH 3
+#define FUNLIB_SILU 4
+
+// Values of FUNLIB_BIAS, where there is one.
+#define FUNLIB_BIAS_ROW 1
+#define FUNLIB_BIAS_COLUMN 2
 
 namespace funlib {
 

@@ -398,6 +398,11 @@ typedef struct funlib_gemm_choice {
   int64_t workspace_bytes; /* beyond operands and C, for the product itself */
   int32_t packs_a;         /* 1: strides that no kernel takes, so the operand is copied first */
   int32_t packs_b;
+  /* The product as kernels and tuned entries see it: that of the transposed operands where C is
+   * narrow, rows of a batch that shares B in one matrix. */
+  int64_t batches, m, n, k;
+  int32_t transpose_a;
+  int32_t transpose_b;
 } funlib_gemm_choice;
 FUNLIB_API funlib_status funlib_gemm_explain(funlib_tensor* a, funlib_tensor* b,
                                              const funlib_gemm_options* options,

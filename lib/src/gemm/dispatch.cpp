@@ -228,6 +228,11 @@ sycl::kernel gemm_code(Device& device, const GemmChoice& choice, const GemmProbl
   return dispatch_of(device).code(device, choice, problem);
 }
 
+static_assert(FUNLIB_RELU == FUNLIB_ACTIVATION_RELU && FUNLIB_GELU == FUNLIB_ACTIVATION_GELU &&
+                  FUNLIB_GELU_TANH == FUNLIB_ACTIVATION_GELU_TANH &&
+                  FUNLIB_SILU == FUNLIB_ACTIVATION_SILU,
+              "kernels number the activations as the C interface does");
+
 KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
                      const GemmProblem& problem) {
   KernelSpec spec;

@@ -621,11 +621,26 @@ funlib_gemm_choice explain(const Tensor& a, const Tensor* b, const funlib_gemm_o
   parameters = choice.kernel->text_of(choice.values);
   reason = choice.reason;
   const GemmPlan& plan = choice.plan;
-  return {choice.kernel->name, parameters.c_str(),        choice.source,
-          reason.c_str(),      plan.group_rows,           plan.group_columns,
-          plan.tile_rows,      plan.tile_columns,         plan.groups(product.problem),
-          plan.slices,         product.workspace_bytes(), product.packs_left,
-          product.packs_right};
+  const GemmProblem& problem = product.problem;
+  return {choice.kernel->name,
+          parameters.c_str(),
+          choice.source,
+          reason.c_str(),
+          plan.group_rows,
+          plan.group_columns,
+          plan.tile_rows,
+          plan.tile_columns,
+          plan.groups(problem),
+          plan.slices,
+          product.workspace_bytes(),
+          product.packs_left,
+          product.packs_right,
+          problem.batches,
+          problem.m,
+          problem.n,
+          problem.k,
+          problem.transpose_a,
+          problem.transpose_b};
 }
 
 // The registry as the C interface shows it.

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "gemm_shape.hpp"
 #include "runtime/device.hpp"
 #include "runtime/dtype.hpp"
 
@@ -19,7 +20,7 @@ struct KernelParameter {
 };
 
 // How the outputs of a product take a bias.
-enum class Bias { none = 0, row = 1, column = 2 };
+enum class Bias { none = 0, row = FUNLIB_BIAS_ROW, column = FUNLIB_BIAS_COLUMN };
 
 // A batch of products in the form that kernels take: row-major C, A and B each either row-major or
 // transposed, unit stride within a row.
@@ -84,9 +85,6 @@ struct GemmKernel {
   // Why this kernel can't do the problem on the device; "" if it can.
   std::string objection(const GemmProblem& problem, const ParameterValues& values,
                         const Device& device) const;
-  std::string objection(const GemmProblem& problem, const Device& device) const {
-    return objection(problem, values_for(problem.dtype, device), device);
-  }
 };
 
 const std::vector<GemmKernel>& gemm_kernels();

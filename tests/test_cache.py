@@ -13,25 +13,19 @@ import time
 import types
 
 import pytest
-from helpers import SOURCE, merged_environment
+from helpers import COLLECT_LOG, SOURCE, merged_environment
 from reference import supports
 
 import funlib
 
 # One kernel in one process. Small whole numbers, so that the result is exact; few rows, which every
 # kernel takes.
-PROBE = """
-import json, logging, sys, time
+PROBE = (
+    COLLECT_LOG
+    + """
+import json, sys, time
 import numpy as np
 import funlib
-
-records = []
-class Handler(logging.Handler):
-    def emit(self, record):
-        records.append((record.levelname, record.getMessage()))
-logger = logging.getLogger("funlib")
-logger.setLevel(logging.DEBUG)
-logger.addHandler(Handler())
 
 def product(kernel, dtype):
     a = np.arange(3 * 21).reshape(3, 21).astype(dtype) % 7
@@ -58,6 +52,7 @@ for name in sys.argv[1:]:
 answer.update(funlib.cache_info()._asdict(), log=records)
 print(json.dumps(answer))
 """
+)
 
 
 @pytest.fixture

@@ -7,23 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import SOURCE, merged_environment
+from helpers import SOURCE, module
 from reference import supports
 
 import funlib
-
-
-def module(*arguments, **environment):
-    """`python -m funlib` with the arguments."""
-    return subprocess.run(
-        [sys.executable, "-m", "funlib", *arguments],
-        env=merged_environment(environment),
-        cwd="/",  # the sources' folder has a funlib that is not built
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def test_devices():
@@ -169,7 +156,7 @@ def test_bench_features(tmp_path):
     out = tmp_path / "features.json"
     text = script("bench_features.py", "--sections", "epilogue", "batch", "--json", out)
     rows = json.loads(out.read_text())["rows"]
-    assert [row["section"] for row in rows] == ["epilogue"] * 3 + ["batch"]
+    assert [row["section"] for row in rows] == ["epilogue"] * 6 + ["batch"]
     assert all(row["verified"] and row["new_ms"] > 0 for row in rows)
     assert "10000 x 16x16x16" in text
 

@@ -89,7 +89,7 @@ FEATURES = (
 FEATURES_NOTES = (
     "Medians from call to result; both of a pair are measured in turn. gain: speed of the new way "
     "over the other. break-even: products after which packing has paid for itself; - where it "
-    "never does. verified: both ways give the same result but for rounding."
+    "never does. verified: both results are within the error bound."
 )
 
 DISPATCH = (

@@ -8,6 +8,8 @@ import pytest
 import reference
 from reference import expected
 
+import funlib
+
 FLOATS = ["float32", "float64"]
 SMALL_FLOATS = ["float16", "bfloat16"]
 
@@ -185,3 +187,8 @@ def test_failing_case_prints_the_line_that_runs_it_again(monkeypatch):
     assert code.startswith("from reference import Case; Case(kernel='gemm', dtype='float32'")
     assert code.endswith(".check()")
     compile(code, "line", "exec")
+
+
+def test_knows_the_data_types_of_the_kernels():
+    known = {np.dtype(dtype).name for kernel in funlib.kernels() for dtype in kernel.dtypes}
+    assert known == set(expected.DTYPES)

@@ -65,7 +65,7 @@ class Queue:
 def devices() -> list[Device]: ...
 def register_queue(
     name: str,
-    device: str | Device = "any",
+    device: str = "any",
     vendor: str | None = None,
     backend: str | None = None,
     profiling: bool = True,

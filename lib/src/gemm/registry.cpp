@@ -136,6 +136,55 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
           takes_interleaved(info)};
 }
 
+// A ring of stages of 128 bytes of K, two tensor maps and two barriers a stage. A work-group does as many
+// tiles as give each compute unit one; a batch's matrices need maps of their own, and so one tile each.
+GemmPlan wgmma_plan(const ParameterValues& p, const GemmProblem& problem,
+                    const funlib_device_info& info) {
+  constexpr int64_t line = 128, alignment = 1024, map_bytes = 128, barrier_bytes = 8;
+  constexpr int64_t most_sums = 128, most_extent = INT32_MAX - 1024;
+  const int64_t warp_groups = p[0], rows = p[1], columns = p[2], stages = p[3];
+  const Dtype& type = dtype_of(problem.dtype);
+  // As the kernel has it: X from registers, X and Y exchanged, Y turned in local memory.
+  const bool any_order = type.itemsize == 2;
+  const bool a_along = !problem.transpose_a, b_along = problem.transpose_b;
+  const bool exchanged = !any_order && a_along && !b_along;
+  const bool from_registers = !any_order && !(a_along && b_along);
+  const bool turns = !any_order && !a_along && !b_along;
+  const int64_t tile_rows = warp_groups * rows;
+  GemmPlan plan{1, warp_groups * 128 + 32, exchanged ? columns : tile_rows,
+                exchanged ? tile_rows : columns, 0};
+  plan.launch_local_bytes = alignment + stages * (tile_rows + columns) * line +
+                            (turns ? 2 * columns * line : 0) + 2 * map_bytes +
+                            2 * barrier_bytes * stages;
+  plan.workspace_elements = 2 * map_bytes / problem.sums().itemsize;
+  if (problem.batches == 1)
+    plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
+  plan.arguments = {plan.groups(problem)};
+  if (info.architecture == nullptr || info.architecture != std::string("sm_90"))
+    plan.objection = "needs the instructions of an NVIDIA GPU of architecture sm_90";
+  else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
+    plan.objection = "rounds float32 to TF32, which precision does not allow";
+  else if (!problem.aligned)
+    plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
+  else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
+    plan.objection = concat("takes extents up to ", most_extent);
+  else if (rows * columns > 64 * 2 * most_sums)
+    plan.objection = concat("keeps at most ", most_sums, " sums a work-item, not ",
+                            rows * columns / 128);
+  else if (from_registers && rows != 128)
+    plan.objection = concat("loads operands of ", type.name, " with K across rows by 128 rows, not ",
+                            rows);
+  else if (turns && columns * type.itemsize % line != 0)
+    plan.objection = concat("can't cut ", columns, " columns into lines of ", line, " bytes");
+  return plan;
+}
+
+// Types of two bytes have the wider tile; the others need rows of 128 to load them into registers.
+ParameterValues wgmma_fit(const Dtype& type, const funlib_device_info&) {
+  return type.itemsize == 2 ? ParameterValues{2, 64, 256, 4, 16}
+                            : ParameterValues{2, 128, 128, 3, 16};
+}
+
 // One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K
 // where these are too few to fill the device.
 GemmPlan few_rows_plan(const ParameterValues& p, const GemmProblem& problem,
@@ -390,6 +439,18 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"INTERLEAVED", 0, {0, 1}}},
        matrix_engine_plan,
        matrix_engine_fit},
+      {"gemm_wgmma",
+       "Hopper's matrix engines, fed by bulk copies that run beside them",
+       "gemm_wgmma.cpp",
+       {FUNLIB_FLOAT32, FUNLIB_FLOAT16, FUNLIB_BFLOAT16, FUNLIB_INT8},
+       {{"WARP_GROUPS", 2, {1, 2}},
+        {"ROWS", 64, {64, 128}},
+        {"COLUMNS", 256, {64, 128, 256}},
+        {"STAGES", 4, {2, 3, 4, 5, 6, 8}},
+        {"BAND", 16, {4, 8, 16, 32}}},
+       wgmma_plan,
+       wgmma_fit,
+       "gpu"},
       {"gemv",
        "at most 4 rows of A: B read once, coalesced, by sub-groups that share K",
        "gemv.cpp",
@@ -490,6 +551,9 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",
                   info.max_work_group_size);
   const int64_t local_bytes = plan.local_elements * problem.sums().itemsize;
+  if (local_bytes + plan.launch_local_bytes > info.local_memory_bytes)
+    return concat(name, " needs ", local_bytes + plan.launch_local_bytes,
+                  " bytes of local memory; ", info.name, " has ", info.local_memory_bytes);
   // CUDA has more, but not for variables of a fixed size.
   constexpr int64_t most_on_cuda = 48 * 1024;
   const int64_t offered = info.backend == std::string("cuda")

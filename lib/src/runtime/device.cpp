@@ -100,6 +100,14 @@ std::string matrix_types(const funlib_device_info& info) {
   return text;
 }
 
+// The compute capability is the version of the backend, "9.0".
+std::string architecture(const sycl::device& device) {
+  if (device.get_backend() != sycl::backend::ext_oneapi_cuda) return "";
+  std::string version = device.get_info<sycl::info::device::backend_version>();
+  version.erase(std::remove(version.begin(), version.end(), '.'), version.end());
+  return "sm_" + version;
+}
+
 bool shares_host_memory(const sycl::device& device) {
   if (environment("FUNLIB_HOST_ACCESS") == "staging") return false;
   if (!device.has(sycl::aspect::usm_shared_allocations)) return false;
@@ -145,6 +153,8 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
   info_.backend = backend_name(handle.get_backend());
   info_.driver = driver_.c_str();
   info_.type = type_name(handle.get_info<what::device_type>());
+  architecture_ = architecture(handle);
+  info_.architecture = architecture_.c_str();
   list_matrix_shapes(handle, info_);
   matrix_types_ = matrix_types(info_);
   info_.matrix_types = matrix_types_.c_str();

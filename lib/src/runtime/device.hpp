@@ -32,7 +32,7 @@ class Device {
  private:
   int64_t index_, ordinal_;
   sycl::device handle_;
-  std::string name_, vendor_, driver_, matrix_types_, code_identity_, identity_;
+  std::string name_, vendor_, driver_, architecture_, matrix_types_, code_identity_, identity_;
   funlib_device_info info_{};
   std::once_flag context_once_;
   std::unique_ptr<sycl::context> context_;

@@ -160,8 +160,8 @@ GemmPlan wgmma_plan(const ParameterValues& p, const GemmProblem& problem,
   if (problem.batches == 1)
     plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
   plan.arguments = {plan.groups(problem)};
-  if (info.architecture == nullptr || info.architecture != std::string("sm_90"))
-    plan.objection = "needs the instructions of an NVIDIA GPU of architecture sm_90";
+  if (info.architecture == nullptr || info.architecture != std::string("sm_90a"))
+    plan.objection = "needs the instructions of NVIDIA's sm_90a";
   else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
     plan.objection = "rounds float32 to TF32, which precision does not allow";
   else if (!problem.aligned)

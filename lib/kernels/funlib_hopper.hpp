@@ -26,8 +26,9 @@ using LocalMemory = sycl::ext::oneapi::experimental::work_group_memory<unsigned 
 
 // Its first address that is a multiple of `alignment`.
 inline uint32 local_address(const LocalMemory& memory, uint32 alignment) {
-  const auto* const first = memory.get_multi_ptr<sycl::access::decorated::yes>().get();
-  return (uint32(reinterpret_cast<uint64>(first)) + alignment - 1) / alignment * alignment;
+  uint64 first;
+  asm("cvta.to.shared.u64 %0, %1;" : "=l"(first) : "l"(&memory));
+  return (uint32(first) + alignment - 1) / alignment * alignment;
 }
 
 // ---- barriers ----------------------------------------------------------------------------------
@@ -76,6 +77,16 @@ struct CopyBarrier {
 // What work-items have written to local memory, barriers too, is seen by copies and products.
 inline void fence_local_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Registers of a work-item, which groups of four warps give back or take; all their work-items call it.
+template <int Registers>
+inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers>
+inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
 // ---- copies ------------------------------------------------------------------------------------

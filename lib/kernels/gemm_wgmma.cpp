@@ -1,35 +1,27 @@
 // gemm_wgmma: Hopper's matrix engines, fed by bulk copies that run beside them.
 //
-//     one warp:  copies ->  [ X Y | X Y | X Y | X Y ]  a ring of STAGES in local memory,
-//                              |     ^                 each 128 bytes of K long
-//                              v     '-- "empty" barriers, once all have read it
-//     WARP_GROUPS x 4 warps:  sums += X Y^T
+//     a warp group's sums, in registers:             Y, COLUMNS of it
+//     COLUMNS / 2 a work-item for each 64 rows   +----------------------+
+//                                         X, 64  | warp 0: 16 x COLUMNS |
+//                                          rows  | warp 1               |  one instruction: 64 rows,
+//                                                | warp 2               |  COLUMNS, 32 bytes of K
+//                                                | warp 3               |
+//                                                +----------------------+
 //
-//     Y (COLUMNS of it) ->   +-----------------+       X has WARP_GROUPS * ROWS rows, ROWS for each
-//     X, warp group 0   ->   |   ROWS x COLUMNS|       group of four warps, in registers: COLUMNS / 2
-//     X, warp group 1   ->   |-----------------|       sums a work-item for each 64 rows
-//                            |   ROWS x COLUMNS|
-//                            +-----------------+
+// One instruction of a group of four warps multiplies 64 rows by up to 256 columns and 32 bytes of K, from
+// local memory, while the warps go on: they do nothing but wait for a stage of the ring (gemm_ring.hpp),
+// start its products and give back the stage before. All the work-items' own instructions lie in the
+// epilogue.
 //
-// One instruction of a warp group multiplies 64 rows by up to 256 columns and 32 bytes of K, from local
-// memory, while the warps go on: they do nothing but wait for a stage, start its products and give back
-// the stage before. The copies are as cheap: one work-item names a box of a matrix (TensorMap), and the
-// copy engine brings it, swizzled against bank conflicts, with zeros outside of the matrix, and counts
-// its bytes at a barrier. So all the work-items' own instructions lie in the epilogue.
-//
-// X is A and Y is op(B) transposed, stored with K along lines or across them. bfloat16 and float16 are
-// multiplied either way, but float32 and int8 with K along lines only, except that X may come from
-// registers, from where it can be loaded in any order. Then, with "across" for the other storage:
+// bfloat16 and float16 are multiplied with K along the lines of a tile or across them, but float32 and int8
+// with K along lines only, except that X may come from registers, into which it can be loaded in any
+// order. So there, with "across" for the other storage:
 //
 //     A along, B along (A @ B^T)     as it is
 //     A across, B along (A^T @ B^T)  X from registers
-//     A along, B across (A @ B)      exchanged: X is op(B) transposed, from registers, and Y is A; sums
-//                                    are those of C transposed, and a work-item stores four in a row
+//     A along, B across (A @ B)      exchanged (gemm_ring.hpp), X from registers; a work-item has four
+//                                    outputs in a row
 //     A across, B across (A^T @ B)   X from registers; the warps turn Y in local memory
-//
-// A work-group does a tile after the other, so that the copies for one run during the epilogue of the one
-// before. Tiles go in bands of BAND rows of tiles, which keeps the operands of those that are worked on
-// at a time in the L2 cache.
 //
 // Types: bfloat16 and float16 with sums in float32, int8 with sums in int32 that wrap, float32 rounded to
 // TF32 by the copies. Operands whose rows do not begin at multiples of 16 bytes can't be copied so: the
@@ -37,61 +29,18 @@
 //
 // Parameters: FUNLIB_WARP_GROUPS, FUNLIB_ROWS, FUNLIB_COLUMNS, FUNLIB_STAGES, FUNLIB_BAND. 128 sums
 // a work-item (64 x 256 or 128 x 128) are about what registers hold.
-#include "funlib_hopper.hpp"
-#include "gemm_common.hpp"
+#include "gemm_ring.hpp"
 
 namespace funlib {
 
-constexpr int WARP_GROUPS = FUNLIB_WARP_GROUPS, ROWS = FUNLIB_ROWS, COLUMNS = FUNLIB_COLUMNS;
-constexpr int STAGES = FUNLIB_STAGES, BAND = FUNLIB_BAND;
-constexpr int workers = WARP_GROUPS * 128, tile_rows = WARP_GROUPS * ROWS;
-
-constexpr bool any_order = sizeof(T) == 2;  // both operands may have K across lines
-constexpr bool a_along = !FUNLIB_TRANSPOSE_A, b_along = FUNLIB_TRANSPOSE_B;
-constexpr bool exchanged = !any_order && a_along && !b_along;
-constexpr bool x_along = exchanged ? b_along : a_along, y_along = exchanged ? a_along : b_along;
 constexpr bool x_from_registers = !any_order && !x_along, turns_y = !any_order && !y_along;
+// The registers are those of four quarters, each for every fourth warp: where there are nine, three share
+// a quarter. 128 sums leave too little then; a whole group of warps copies, to give the others its own.
+constexpr bool more_registers = WARP_GROUPS == 2 && ROWS * COLUMNS == 128 * 128;
+constexpr int work_items = multipliers + (more_registers ? 128 : 32);
 
-// Elements of 128 bytes: along K, what a stage holds; otherwise, the rows or columns of a box.
-constexpr int line_elements = 128 / sizeof(T);
-constexpr int box_bytes = line_elements * 128;
-constexpr int x_bytes = tile_rows * 128, y_bytes = COLUMNS * 128, stage_bytes = x_bytes + y_bytes;
-constexpr int parts = 4;           // of a stage, 32 bytes of K each
+constexpr int parts = 4;  // of a stage, 32 bytes of K each
 constexpr int tiles_down = ROWS / 64, last_tile = tiles_down - 1;  // of sums, 64 x COLUMNS each
-
-// Addresses in local memory.
-struct Layout {
-  uint32 stages, turned, maps, full, empty;
-
-  explicit Layout(const LocalMemory& memory) {
-    stages = local_address(memory, 1024);
-    turned = stages + STAGES * stage_bytes;
-    maps = turned + (turns_y ? 2 * y_bytes : 0);
-    full = maps + 2 * TensorMap::bytes;
-    empty = full + 8 * STAGES;
-  }
-};
-
-// The ring's place and the parity of its round, as either side counts.
-struct Turn {
-  int stage = 0;
-  uint32 parity = 0;
-  void advance() {
-    if (++stage < STAGES) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
-// First row of X and of Y of a tile.
-struct Corner {
-  int x, y;
-};
-inline Corner corner_of(int64 tile, int64 x_tiles, int64 y_tiles) {
-  const int64 first = tile / (BAND * y_tiles) * BAND, place = tile % (BAND * y_tiles);
-  const int64 height = min(x_tiles - first, BAND);
-  return {int(first + place % height) * tile_rows, int(place / height) * COLUMNS};
-}
 
 // ---- products ----------------------------------------------------------------------------------
 
@@ -157,11 +106,6 @@ inline void store_words(uint32 local, uint32 a, uint32 b, uint32 c, uint32 d) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(local), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-// Where the 16 bytes at `place` of a line are.
-inline uint32 in_line(uint32 tile, int line, int place) {
-  return tile + uint32(line * 128 + ((place ^ line % 8) << 4));
-}
-
 inline uint32 permute(uint32 low, uint32 high, uint32 selector) {
   uint32 result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
@@ -224,7 +168,7 @@ inline void load_fragments(Fragment (&x)[tiles_down], uint32 tile, int part, int
 inline void turn_tile(uint32 to, uint32 from, int item) {
   constexpr int blocks_along = line_elements / 4;  // K
 #pragma unroll 1
-  for (int n = item; n < COLUMNS / 4 * blocks_along; n += workers) {
+  for (int n = item; n < COLUMNS / 4 * blocks_along; n += multipliers) {
     if constexpr (sizeof(T) == 4) {
       const int block = n % 4 + n / 8 % 2 * 4, y = (n / 4 % 2 + n / 16 * 2) * 4;
       const uint32 box = from + uint32(y / line_elements * box_bytes);
@@ -250,19 +194,7 @@ inline void turn_tile(uint32 to, uint32 from, int item) {
   }
 }
 
-// ---- the two kinds of warps ----------------------------------------------------------------------
-
-// Copies a tile of lines of 128 bytes: rows first .. of an operand, elements k .. of K.
-template <bool Along, int Rows>
-inline void copy_tile(uint32 local, const TensorMap& map, int first, int k, CopyBarrier barrier) {
-  if constexpr (Along) {
-    map.copy(local, k, first, barrier);
-  } else {
-#pragma unroll
-    for (int n = 0; n < Rows / line_elements; ++n)
-      map.copy(local + uint32(n * box_bytes), first + n * line_elements, k, barrier);
-  }
-}
+// ---- stages and results ----------------------------------------------------------------------------
 
 // The products of a stage.
 __attribute__((always_inline)) inline void multiply_stage(Sums (&sums)[tiles_down], uint32 x_tile,
@@ -294,113 +226,110 @@ __attribute__((always_inline)) inline void multiply_stage(Sums (&sums)[tiles_dow
   commit_products();
 }
 
-// Count outputs in a row.
-template <int Count>
-inline void store(const Output& output, int64 M, int64 N, int64 i, int64 j, const Acc (&sums)[Count],
-                  bool aligned) {
-  if (i >= M) return;
-  if (aligned && j + Count <= N) {
-    VectorOf<Acc, Count> value;
-#pragma unroll
-    for (int e = 0; e < Count; ++e) value[e] = output.value(i, j + e, sums[e]);
-    *reinterpret_cast<VectorOf<Out, Count>*>(output.C + i * output.ldc + j) =
-        narrow<Out, Count>(value);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < Count; ++e)
-    if (j + e < N) output.store(i, j + e, sums[e]);
+// Two outputs of two bytes in a word.
+inline uint32 packed(Acc first, Acc second) {
+  uint32 word;
+  if constexpr (__is_same(Out, bfloat16))
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
 }
 
-// Lane 4 g + t has, of each 8 columns of Y, numbers 2 t and 2 t + 1 in rows g and g + 8.
+inline uint32 of_lane_across(uint32 word, int distance) {
+  uint32 result;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
+               : "=r"(result)
+               : "r"(word), "r"(distance));
+  return result;
+}
+
+// Each four lanes transpose 4 x 4 words: word w of lane l goes to lane w as word l.
+inline void turn_words(uint32 (&words)[4], int lane) {
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2) {
+    const bool upper = (lane & distance) != 0;
+#pragma unroll
+    for (int w = 0; w < 4; ++w)
+      if ((w & distance) == 0) {
+        const uint32 low = words[w], high = words[w + distance];
+        const uint32 got = of_lane_across(upper ? low : high, distance);
+        words[w] = upper ? got : low;
+        words[w + distance] = upper ? high : got;
+      }
+  }
+}
+
+// Lane 4 g + t has, of each 8 columns of Y, numbers 2 t and 2 t + 1 in rows g and g + 8. Outputs of two
+// bytes are exchanged between lanes until each has 8 in a row.
+template <bool Whole>
 __attribute__((always_inline)) inline void store_sums(const Output& output, int64 M, int64 N,
                                                       Corner corner, const Sums (&sums)[tiles_down],
                                                       int warp, int lane) {
-  constexpr int in_a_row = exchanged ? 4 : 2;
-  const bool aligned =
-      reinterpret_cast<uint64>(output.C) % (in_a_row * sizeof(Out)) == 0 && output.ldc % in_a_row == 0;
+  if constexpr (exchanged) {
 #pragma unroll
-  for (int n = 0; n < COLUMNS / 8; ++n) {
-    const int64 y = corner.y + 8 * n + lane % 4 * 2;
-    if constexpr (exchanged) {
+    for (int n = 0; n < COLUMNS / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const Acc row[4] = {sums[0][4 * n + e], sums[0][4 * n + 2 + e], sums[last_tile][4 * n + e],
                             sums[last_tile][4 * n + 2 + e]};
-        store(output, M, N, y + e, corner.x + row_of(0, 0, warp, lane), row, aligned);
+        store_row<Whole>(output, M, N, corner.y + 8 * n + lane % 4 * 2 + e,
+                         corner.x + row_of(0, 0, warp, lane), row);
       }
-    } else {
+  } else {
 #pragma unroll
-      for (int q = 0; q < tiles_down; ++q)
+    for (int q = 0; q < tiles_down; ++q)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const Acc row[2] = {sums[q][4 * n + 2 * h], sums[q][4 * n + 2 * h + 1]};
-          store(output, M, N, corner.x + row_of(q, h, warp, lane), y, row, aligned);
-        }
-    }
+      for (int h = 0; h < 2; ++h) {
+        const int64 i = corner.x + row_of(q, h, warp, lane);
+#pragma unroll
+        for (int n = 0; n < COLUMNS / 8; n += 4)
+          if constexpr (Whole && sizeof(Out) == 2) {
+            uint32 words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+              const int64 j = corner.y + 8 * (n + w) + lane % 4 * 2;
+              const Acc* const pair = &sums[q][4 * (n + w) + 2 * h];
+              words[w] = packed(output.value(i, j, pair[0]), output.value(i, j + 1, pair[1]));
+            }
+            turn_words(words, lane);
+            *reinterpret_cast<Words*>(output.C + i * output.ldc + corner.y + 8 * (n + lane % 4)) =
+                Words{words[0], words[1], words[2], words[3]};
+          } else {
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+              const int place = 4 * (n + w) + 2 * h;
+              const Acc row[2] = {sums[q][place], sums[q][place + 1]};
+              store_row<Whole>(output, M, N, i, corner.y + 8 * (n + w) + lane % 4 * 2, row);
+            }
+          }
+      }
   }
 }
 
 }  // namespace funlib
 
-// The workspace has two tensor maps for each work-group.
-FUNLIB_KERNEL(2, 1, FUNLIB_WARP_GROUPS * 128 + 32)
-void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned char* workspace, funlib::LocalMemory memory) {
+FUNLIB_KERNEL(2, 1, funlib::work_items)
+__attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned char* workspace,
+                                               funlib::LocalMemory memory) {
   using namespace funlib;
   FUNLIB_GEMM_NAMES
-  const Layout layout(memory);
+  const Ring ring(memory, turns_y ? 2 * y_bytes : 0);
   const int item = local_id<2>(1), warp = item / 32, lane = item % 32;
-  const auto full = [&](int stage) { return CopyBarrier{layout.full + 8 * uint32(stage)}; };
-  const auto empty = [&](int stage) { return CopyBarrier{layout.empty + 8 * uint32(stage)}; };
-  const auto x_tile = [&](int stage) { return layout.stages + uint32(stage * stage_bytes); };
-  if (item == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      full(stage).init(1);
-      empty(stage).init(WARP_GROUPS * 4);
-    }
-    fence_local_for_engines();
-  }
-  barrier_of<0, workers + 32>();
-  // Work-group g does tiles g, g + groups, ..; with a batch, one.
-  const int64 group = group_id<2>(1), groups = shape.extra[0];
-  const int64 x_length = exchanged ? N : M, y_length = exchanged ? M : N;
-  const int64 x_tiles = (x_length + tile_rows - 1) / tile_rows;
-  const int64 y_tiles = (y_length + COLUMNS - 1) / COLUMNS;
-  const int64 tiles = x_tiles * y_tiles;
-#if FUNLIB_BATCHED
-  const int64 first = group % tiles;
-  output_tile(M, N, exchanged ? COLUMNS : tile_rows, exchanged ? tile_rows : COLUMNS, batches, A, B, C);
-#else
-  const int64 first = group;
-#endif
-  const int steps = int((K + line_elements - 1) / line_elements);
-  Turn turn;
-  if (warp == WARP_GROUPS * 4) {
-    const TensorMap x{reinterpret_cast<uint64>(workspace + group * 2 * TensorMap::bytes)};
-    const TensorMap y{x.global + TensorMap::bytes};
-    x.make(layout.maps, lane, exchanged ? B : A, x_along ? K : x_length, x_along ? x_length : K,
-           (exchanged ? ldb : lda) * int64(sizeof(T)), x_along ? tile_rows : line_elements);
-    y.make(layout.maps + TensorMap::bytes, lane, exchanged ? A : B, y_along ? K : y_length,
-           y_along ? y_length : K, (exchanged ? lda : ldb) * int64(sizeof(T)),
-           y_along ? COLUMNS : line_elements);
-    if (lane != 0) return;
-    for (int64 tile = first; tile < tiles; tile += groups) {
-      const Corner corner = corner_of(tile, x_tiles, y_tiles);
-      for (int step = 0; step < steps; ++step, turn.advance()) {
-        empty(turn.stage).wait(turn.parity ^ 1);
-        const CopyBarrier barrier = full(turn.stage);
-        barrier.arrive_and_expect(stage_bytes);
-        const uint32 to = x_tile(turn.stage);
-        copy_tile<x_along, tile_rows>(to, x, corner.x, step * line_elements, barrier);
-        copy_tile<y_along, COLUMNS>(to + x_bytes, y, corner.y, step * line_elements, barrier);
-      }
-    }
+  if (item == 0) ring.init();
+  barrier<2>();
+  const Tiles tiles(shape, A, B, C);
+  if (warp >= multipliers / 32) {
+    if constexpr (more_registers) give_registers<40>();
+    if (warp == multipliers / 32) copy_operands(ring, shape, A, B, tiles, workspace, lane);
     return;
   }
+  if constexpr (more_registers) take_registers<232>();
   const Output output(C, ldc, alpha, beta, bias);
   const int warp_group = warp / 4;
-  for (int64 tile = first; tile < tiles; tile += groups) {
-    Corner corner = corner_of(tile, x_tiles, y_tiles);
+  Turn turn;
+  for (int64 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
+    Corner corner = tiles.corner(tile);
     corner.x += warp_group * ROWS;
     Sums sums[tiles_down];
 #pragma unroll
@@ -408,19 +337,19 @@ void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned char* workspace, funlib::LocalMe
 #pragma unroll
       for (int n = 0; n < COLUMNS / 2; ++n) sums[q][n] = Acc(0);
     const auto release = [&](int stage) {
-      if (lane == 0) empty(stage).arrive();
+      if (lane == 0) ring.empty(stage).arrive();
     };
     int before = 0;
-    for (int step = 0; step < steps; ++step, turn.advance()) {
-      full(turn.stage).wait(turn.parity);
-      const uint32 x = x_tile(turn.stage) + uint32(warp_group * ROWS * 128);
-      uint32 y = x_tile(turn.stage) + x_bytes;
+    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
+      ring.full(turn.stage).wait(turn.parity);
+      const uint32 x = ring.x(turn.stage) + uint32(warp_group * ROWS * 128);
+      uint32 y = ring.y(turn.stage);
       if constexpr (turns_y) {
-        const uint32 to = layout.turned + uint32(step % 2 * y_bytes);
+        const uint32 to = ring.more + uint32(step % 2 * y_bytes);
         turn_tile(to, y, item);
         y = to;
         fence_local_for_engines();
-        barrier_of<1, workers>();
+        barrier_of<1, multipliers>();
       }
       multiply_stage(sums, x, y, warp % 4, lane);
       if constexpr (x_from_registers) {
@@ -435,8 +364,12 @@ void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned char* workspace, funlib::LocalMe
     }
     if constexpr (!x_from_registers) {
       wait_for_products<0>();
-      if (steps > 0) release(before);
+      if (tiles.steps > 0) release(before);
     }
-    store_sums(output, M, N, corner, sums, warp % 4, lane);
+    store_tile<exchanged ? COLUMNS : ROWS, exchanged ? ROWS : COLUMNS>(
+        output, M, N, exchanged ? corner.y : corner.x, exchanged ? corner.x : corner.y,
+        [&]<bool Whole>(const Output& to) __attribute__((always_inline)) {
+          store_sums<Whole>(to, M, N, corner, sums, warp % 4, lane);
+        });
   }
 }

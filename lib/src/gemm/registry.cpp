@@ -151,7 +151,9 @@ GemmPlan wgmma_plan(const ParameterValues& p, const GemmProblem& problem,
   const bool from_registers = !any_order && !(a_along && b_along);
   const bool turns = !any_order && !a_along && !b_along;
   const int64_t tile_rows = warp_groups * rows;
-  GemmPlan plan{1, warp_groups * 128 + 32, exchanged ? columns : tile_rows,
+  // Where registers are short, a whole group of warps copies, to give the others its own.
+  const bool short_of_registers = warp_groups == 2 && rows * columns == 128 * most_sums;
+  GemmPlan plan{1, warp_groups * 128 + (short_of_registers ? 128 : 32), exchanged ? columns : tile_rows,
                 exchanged ? tile_rows : columns, 0};
   plan.launch_local_bytes = alignment + stages * (tile_rows + columns) * line +
                             (turns ? 2 * columns * line : 0) + 2 * map_bytes +
@@ -168,7 +170,7 @@ GemmPlan wgmma_plan(const ParameterValues& p, const GemmProblem& problem,
     plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
   else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
     plan.objection = concat("takes extents up to ", most_extent);
-  else if (rows * columns > 64 * 2 * most_sums)
+  else if (rows * columns > 128 * most_sums)
     plan.objection = concat("keeps at most ", most_sums, " sums a work-item, not ",
                             rows * columns / 128);
   else if (from_registers && rows != 128)

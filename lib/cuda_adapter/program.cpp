@@ -94,8 +94,8 @@ void bound_work_groups(ur_program_handle_t_& program) {
     const size_t entry = program.binary.find(".entry " + name + "(");
     const size_t body = program.binary.find("\n{", entry);
     if (entry == std::string::npos || body == std::string::npos) continue;
-    program.binary.insert(body, "\n.maxntid " + std::to_string(size[0] * size[1] * size[2]) +
-                                    "\n.minnctapersm 1");
+    program.binary.insert(
+        body, "\n.maxntid " + std::to_string(size[0] * size[1] * size[2]) + "\n.minnctapersm 1");
   }
 }
 

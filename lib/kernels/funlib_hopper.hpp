@@ -106,6 +106,10 @@ template <>
 struct MapElement<bfloat16> {
   static constexpr int number = 10;
 };
+template <>
+struct MapElement<double> {
+  static constexpr int number = 9;
+};
 // Rounded to TF32 by the copy.
 template <>
 struct MapElement<float> {
@@ -123,7 +127,7 @@ struct TensorMap {
   template <typename Element>
   void make(uint32 local, int lane, const Element* data, int64 length, int64 lines, int64 stride,
             int box_lines) const {
-#define FUNLIB_REPLACE(field, width, ...)                                                   \
+#define FUNLIB_REPLACE(field, width, ...)                                                        \
   asm volatile("tensormap.replace.tile." field ".shared::cta.b1024." width " [%0], " __VA_ARGS__ \
                : "memory")
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(local + 4 * uint32(lane)), "r"(0) : "memory");
@@ -212,16 +216,16 @@ inline uint64 tile_descriptor(uint32 local, int box_bytes) {
 // clang-format on
 
 // x by y, both tiles: 64 rows of x, N columns of y, 32 bytes of K.
-#define FUNLIB_MULTIPLY_TILES(N, types, options, kind)                                      \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N types " {" FUNLIB_NAMES_##N "}, "     \
-               FUNLIB_TILES_##N ", 1" options ";"                                           \
-               : FUNLIB_SUMS_##N(kind, sum)                                                 \
+#define FUNLIB_MULTIPLY_TILES(N, types, options, kind)                            \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N types " {" FUNLIB_NAMES_##N \
+               "}, " FUNLIB_TILES_##N ", 1" options ";"                           \
+               : FUNLIB_SUMS_##N(kind, sum)                                       \
                : "l"(x), "l"(y))
 // x a fragment in registers.
-#define FUNLIB_MULTIPLY_FRAGMENT(N, types, options, kind)                                   \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N types " {" FUNLIB_NAMES_##N "}, "     \
-               FUNLIB_FRAGMENT_##N ", 1" options ";"                                        \
-               : FUNLIB_SUMS_##N(kind, sum)                                                 \
+#define FUNLIB_MULTIPLY_FRAGMENT(N, types, options, kind)                         \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N types " {" FUNLIB_NAMES_##N \
+               "}, " FUNLIB_FRAGMENT_##N ", 1" options ";"                        \
+               : FUNLIB_SUMS_##N(kind, sum)                                       \
                : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y))
 // The instruction for N columns.
 #define FUNLIB_FOR_COLUMNS(multiply, N, types, options, kind) \

@@ -47,16 +47,12 @@ constexpr int x_bytes = x_rows * 128, y_bytes = COLUMNS * 128, stage_bytes = x_b
 struct Ring {
   uint32 stages, maps, barriers, more;
 
-  explicit Ring(const LocalMemory& memory) {
+  // `bytes` of them for other things, a multiple of 1024.
+  Ring(const LocalMemory& memory, int bytes) {
     stages = local_address(memory, 1024);
     more = stages + STAGES * stage_bytes;
-    maps = more;
+    maps = more + uint32(bytes);
     barriers = maps + 2 * TensorMap::bytes;
-  }
-  // With `bytes` for other things between, a multiple of 1024.
-  Ring(const LocalMemory& memory, int bytes) : Ring(memory) {
-    maps += uint32(bytes);
-    barriers += uint32(bytes);
   }
 
   uint32 x(int stage) const { return stages + uint32(stage * stage_bytes); }
@@ -182,10 +178,10 @@ inline void store_row(const Output& output, int64 M, int64 N, int64 i, int64 j,
 
 // store(Whole, output) stores the sums of Rows x Columns outputs from row i and column j on.
 template <int Rows, int Columns, typename Store>
-__attribute__((always_inline)) inline void store_tile(const Output& output, int64 M, int64 N, int64 i,
-                                                      int64 j, const Store& store) {
-  const bool aligned = reinterpret_cast<uint64>(output.C) % 16 == 0 &&
-                       output.ldc * int64(sizeof(Out)) % 16 == 0;
+__attribute__((always_inline)) inline void store_tile(const Output& output, int64 M, int64 N,
+                                                      int64 i, int64 j, const Store& store) {
+  const bool aligned =
+      reinterpret_cast<uint64>(output.C) % 16 == 0 && output.ldc * int64(sizeof(Out)) % 16 == 0;
   if (aligned && output.beta == Acc(0) && i + Rows <= M && j + Columns <= N) {
     Output plain = output;
     plain.beta = Acc(0);  // known to the compiler

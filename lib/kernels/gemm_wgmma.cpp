@@ -39,7 +39,7 @@ constexpr bool x_from_registers = !any_order && !x_along, turns_y = !any_order &
 constexpr bool more_registers = WARP_GROUPS == 2 && ROWS * COLUMNS == 128 * 128;
 constexpr int work_items = multipliers + (more_registers ? 128 : 32);
 
-constexpr int parts = 4;  // of a stage, 32 bytes of K each
+constexpr int parts = 4;                                           // of a stage, 32 bytes of K each
 constexpr int tiles_down = ROWS / 64, last_tile = tiles_down - 1;  // of sums, 64 x COLUMNS each
 
 // ---- products ----------------------------------------------------------------------------------
@@ -74,7 +74,8 @@ __attribute__((always_inline)) inline void multiply(Acc (&sum)[N / 2], uint64 x,
   }
 }
 template <typename Element, int N>
-__attribute__((always_inline)) inline void multiply(Acc (&sum)[N / 2], const Fragment& x, uint64 y) {
+__attribute__((always_inline)) inline void multiply(Acc (&sum)[N / 2], const Fragment& x,
+                                                    uint64 y) {
   if constexpr (__is_same(Element, float)) {
     FUNLIB_FOR_COLUMNS(FUNLIB_MULTIPLY_FRAGMENT, N, "k8.f32.tf32.tf32", ", 1, 1", "+f");
   } else {
@@ -103,7 +104,8 @@ inline Words load_words(uint32 local) {
   return Words{a, b, c, d};
 }
 inline void store_words(uint32 local, uint32 a, uint32 b, uint32 c, uint32 d) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(local), "r"(a), "r"(b), "r"(c), "r"(d)
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(local), "r"(a), "r"(b), "r"(c),
+               "r"(d)
                : "memory");
 }
 inline uint32 permute(uint32 low, uint32 high, uint32 selector) {
@@ -144,17 +146,17 @@ inline void load_fragments(Fragment (&x)[tiles_down], uint32 tile, int part, int
   for (int h = 0; h < 2; ++h) {
     uint32 rows[4];
     if constexpr (sizeof(T) == 4) {
-      const Words values = load_words(
-          in_line(tile + uint32(warp * box_bytes), part * 8 + 4 * h + t, place));
+      const Words values =
+          load_words(in_line(tile + uint32(warp * box_bytes), part * 8 + 4 * h + t, place));
 #pragma unroll
       for (int e = 0; e < 4; ++e) rows[e] = values[e];
     } else {
       // Half of the lanes in another order: lines whose numbers differ by 8 share their banks.
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        rows[e] = load_word(in_line(tile, part * 32 + 16 * h + 4 * t + (e ^ (t & 2)),
-                                    2 * warp + place / 4) +
-                            uint32(place % 4 * 4));
+        rows[e] = load_word(
+            in_line(tile, part * 32 + 16 * h + 4 * t + (e ^ (t & 2)), 2 * warp + place / 4) +
+            uint32(place % 4 * 4));
       turn_bytes(rows, (t & 2) != 0);
     }
     x[0][2 * h] = rows[0];

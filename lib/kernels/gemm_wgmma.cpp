@@ -198,34 +198,38 @@ inline void turn_tile(uint32 to, uint32 from, int item) {
 
 // ---- stages and results ----------------------------------------------------------------------------
 
-// The products of a stage.
+// Starts the products of a stage and waits for those of the stage before. Fragments of X are loaded while
+// two parts are multiplied; the compiler wants to see by the waits that these are others.
 __attribute__((always_inline)) inline void multiply_stage(Sums (&sums)[tiles_down], uint32 x_tile,
                                                           uint32 y_tile, int warp, int lane) {
   // From a part to the next, and from 64 rows to the next, in units of 16 bytes.
   constexpr int across_step = 2048 / 16, along_step = 32 / 16, down_step = 64 * 128 / 16;
-  const uint64 y = tile_descriptor(y_tile, box_bytes);
   constexpr int y_step = y_along || turns_y ? along_step : across_step;
+  const uint64 y = tile_descriptor(y_tile, box_bytes);
   if constexpr (x_from_registers) {
     Fragment x[parts][tiles_down];
 #pragma unroll
-    for (int part = 0; part < parts; ++part) load_fragments(x[part], x_tile, part, warp, lane);
-    fence_products();
-#pragma unroll
-    for (int part = 0; part < parts; ++part)
+    for (int part = 0; part < parts; ++part) {
+      load_fragments(x[part], x_tile, part, warp, lane);
+      fence_products();
 #pragma unroll
       for (int q = 0; q < tiles_down; ++q)
         multiply<T, COLUMNS>(sums[q], x[part][q], y + part * y_step);
+      commit_products();
+      wait_for_products<2>();
+    }
   } else {
-    const uint64 x = tile_descriptor(x_tile, box_bytes);
     constexpr int x_step = x_along ? along_step : across_step;
+    const uint64 x = tile_descriptor(x_tile, box_bytes);
     fence_products();
 #pragma unroll
     for (int part = 0; part < parts; ++part)
 #pragma unroll
       for (int q = 0; q < tiles_down; ++q)
         multiply<T, COLUMNS>(sums[q], x + part * x_step + q * down_step, y + part * y_step);
+    commit_products();
+    wait_for_products<1>();
   }
-  commit_products();
 }
 
 // Two outputs of two bytes in a word.
@@ -345,26 +349,22 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
     for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
       ring.full(turn.stage).wait(turn.parity);
       const uint32 x = ring.x(turn.stage) + uint32(warp_group * ROWS * 128);
-      uint32 y = ring.y(turn.stage);
       if constexpr (turns_y) {
-        const uint32 to = ring.more + uint32(step % 2 * y_bytes);
-        turn_tile(to, y, item);
-        y = to;
+        const uint32 y = ring.more + uint32(step % 2 * y_bytes);
+        turn_tile(y, ring.y(turn.stage), item);
         fence_local_for_engines();
         barrier_of<1, multipliers>();
-      }
-      multiply_stage(sums, x, y, warp % 4, lane);
-      if constexpr (x_from_registers) {
-        // Its registers are loaded anew for the next stage; the other warp group multiplies meanwhile.
+        multiply_stage(sums, x, y, warp % 4, lane);
+        // Else the other warp group might turn a tile into what this one still multiplies.
         wait_for_products<0>();
         release(turn.stage);
       } else {
-        wait_for_products<1>();
+        multiply_stage(sums, x, ring.y(turn.stage), warp % 4, lane);
         if (step > 0) release(before);
         before = turn.stage;
       }
     }
-    if constexpr (!x_from_registers) {
+    if constexpr (!turns_y) {
       wait_for_products<0>();
       if (tiles.steps > 0) release(before);
     }

@@ -108,13 +108,15 @@ def ocloc():
 
 @pytest.fixture(scope="module")
 def report(summary_section):
-    lines = summary_section("Intel GPUs: registers and spills by ocloc")
     form = "{:<24} {:<8} {:<6} {:<5}" + " {:>13}" * 5
     names = ("registers", "spilled", "scratch_bytes", "simd", "local_bytes")
-    lines.append(form.format("kernel", "type", "layout", "GPU", *names))
+    add_line = summary_section(
+        "Intel GPUs: registers and spills by ocloc",
+        form.format("kernel", "type", "layout", "GPU", *names),
+    )
 
     def add(kernel, dtype, layout, gpu, figures):
-        lines.append(form.format(kernel, dtype, layout, gpu, *(figures[name] for name in names)))
+        add_line(form.format(kernel, dtype, layout, gpu, *(figures[name] for name in names)))
 
     return add
 

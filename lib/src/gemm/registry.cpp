@@ -210,7 +210,7 @@ GemmPlan mma_float64_plan(const ParameterValues& p, const GemmProblem& problem,
 // Types of two bytes have the wider tile; the others need rows of 128 to load them into registers.
 ParameterValues wgmma_fit(const Dtype& type, const funlib_device_info&) {
   return type.itemsize == 2 ? ParameterValues{2, 64, 256, 4, 16}
-                            : ParameterValues{2, 128, 128, 3, 16};
+                            : ParameterValues{2, 128, 128, 4, 16};
 }
 
 // One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K

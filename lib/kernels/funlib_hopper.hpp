@@ -74,7 +74,8 @@ struct CopyBarrier {
   }
 };
 
-// What work-items have written to local memory, barriers too, is seen by copies and products.
+// What work-items have written to local memory, barriers too, is seen by copies and products; what they
+// have read is not overwritten by copies that start later.
 inline void fence_local_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

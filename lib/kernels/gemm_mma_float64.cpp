@@ -167,8 +167,7 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
 #pragma unroll
         for (int i = 0; i < tiles_down; ++i) multiply(sums[i][j], x[i], y);
       }
-      warp_barrier();
-      if (lane == 0) ring.empty(turn.stage).arrive();
+      ring.release_after_loads(turn.stage, lane);
     }
     store_tile<exchanged ? warp_columns : 32, exchanged ? 32 : warp_columns>(
         output, M, N, exchanged ? corner.y : corner.x, exchanged ? corner.x : corner.y,

@@ -68,6 +68,17 @@ struct Ring {
     }
     fence_local_for_engines();
   }
+
+  // A warp gives a stage back that products have read, which are done.
+  void release(int stage, int lane) const {
+    if (lane == 0) empty(stage).arrive();
+  }
+  // One that its lanes have read: the loads have to be done before copies write there.
+  void release_after_loads(int stage, int lane) const {
+    fence_local_for_engines();
+    warp_barrier();
+    release(stage, lane);
+  }
 };
 
 // The ring's place and the parity of its round, as either side counts.

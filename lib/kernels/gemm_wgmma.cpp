@@ -343,7 +343,10 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
 #pragma unroll
       for (int n = 0; n < COLUMNS / 2; ++n) sums[q][n] = Acc(0);
     const auto release = [&](int stage) {
-      if (lane == 0) ring.empty(stage).arrive();
+      if constexpr (x_from_registers)
+        ring.release_after_loads(stage, lane);
+      else
+        ring.release(stage, lane);
     };
     int before = 0;
     for (int step = 0; step < tiles.steps; ++step, turn.advance()) {

@@ -4,7 +4,7 @@
     python perf/compare.py --shapes square 64x1000x64 --dtype float32 int32 --peers numpy torch
     python perf/compare.py --peer-python dpnp=other/bin/python
     python perf/compare.py --json perf/results/compare-cpu.json
-    python perf/compare.py --queue cuda --dtype float32 tf32 bfloat16
+    python perf/compare.py --queue gpu --dtype float32 tf32 bfloat16
 
 Shapes are M x K x N. Peers are those that compute where the queue does (the CPU for a CPU device)
 and are installed, or the ones named. A peer of another environment is measured in a process under

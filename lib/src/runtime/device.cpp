@@ -148,7 +148,8 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
       name_(handle.get_info<sycl::info::device::name>()),
       vendor_(handle.get_info<sycl::info::device::vendor>()),
       driver_(handle.get_info<sycl::info::device::driver_version>()),
-      pool_(*this) {
+      pool_(*this),
+      staging_(*this) {
   namespace what = sycl::info::device;
   info_.name = name_.c_str();
   info_.vendor = vendor_.c_str();

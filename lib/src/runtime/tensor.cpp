@@ -85,12 +85,13 @@ Operation::Operation(Ref<Queue> queue, const Label& label)
 }
 
 void Operation::access(const Tensor& tensor, const char* name, bool writes) {
+  const auto place = [](const Queue& queue) {
+    return concat("device ", queue.device.index(), ", ", queue.device.info().name, " (",
+                  queue.device.info().backend, ", queue \"", queue.name, "\")");
+  };
   if (&tensor.queue->device != &queue_->device)
-    invalid(name, " is on ", tensor.queue->device.info().name, " (",
-            tensor.queue->device.info().backend, ", queue \"", tensor.queue->name,
-            "\"), which queue \"", queue_->name, "\" on ", queue_->device.info().name, " (",
-            queue_->device.info().backend,
-            ") can't reach; copy it over through the host (to_host, then from_numpy on the other "
+    invalid(name, " is on ", place(*tensor.queue), ", which ", place(*queue_),
+            " can't reach; copy it over through the host (to_host, then from_numpy on the other "
             "queue)");
   accesses_.push_back({tensor.storage, writes});
 }
@@ -463,20 +464,13 @@ Ref<Event> copy(Tensor& destination, Tensor& source) {
   return operation.finish();
 }
 
-// A pinned host buffer that frees itself unless it is handed on.
+// A pinned host buffer that goes back to its pool unless it is handed on.
 struct Staging {
-  Staging(Device& device, size_t bytes) : device(device) {
-    if (bytes == 0) return;
-    data = sycl::malloc_host(bytes, device.context());
-    if (data == nullptr)
-      fail(FUNLIB_ERROR_OUT_OF_MEMORY, "no pinned host memory for a staging buffer of ", bytes,
-           " bytes");
-  }
-  ~Staging() {
-    if (data != nullptr) sycl::free(data, device.context());
-  }
+  Staging(Device& device, size_t bytes, void* data) : device(device), bytes(bytes), data(data) {}
+  ~Staging() { device.staging().give_back(data, bytes); }
   Device& device;
-  void* data = nullptr;
+  size_t bytes;
+  void* data;
 };
 
 funlib_mapping map(Tensor& tensor, funlib_map_mode mode) {
@@ -488,7 +482,8 @@ funlib_mapping map(Tensor& tensor, funlib_map_mode mode) {
   Storage& storage = *tensor.storage;
   funlib_mapping mapping{};
   mapping.zero_copy = device.info().host_accessible;
-  Staging staging(device, mapping.zero_copy ? 0 : size_t(tensor.nbytes()));
+  const size_t bytes = mapping.zero_copy ? 0 : size_t(tensor.nbytes());
+  Staging staging(device, bytes, device.staging().allocate(bytes));
   mapping.data = mapping.zero_copy ? tensor.data() : staging.data;
   if (mapping.zero_copy)
     std::copy_n(tensor.strides, tensor.ndim, mapping.strides);
@@ -531,8 +526,8 @@ void unmap(Tensor& any, void* data) {
     std::lock_guard<std::mutex> lock(device.submission());
     storage.close_mapping(data);
   };
-  Staging staging(device, 0);
-  if (mapping.staged) staging.data = mapping.data;
+  const size_t bytes = mapping.staged ? size_t(mapping.tensor->nbytes()) : 0;
+  Staging staging(device, bytes, mapping.staged ? mapping.data : nullptr);
   try {
     if (mapping.staged && mapping.writes) copy_from_host(*mapping.tensor, data, true)->wait();
   } catch (...) {

@@ -284,31 +284,30 @@ __attribute__((always_inline)) inline void store_sums(const Output& output, int6
       }
   } else {
 #pragma unroll
-    for (int q = 0; q < tiles_down; ++q)
+    for (int n = 0; n < COLUMNS / 8; n += 4)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int half = 0; half < 2 * tiles_down; ++half) {
+        const int q = half / 2, h = half % 2;
         const int64 i = corner.x + row_of(q, h, warp, lane);
+        if constexpr (Whole && sizeof(Out) == 2) {
+          uint32 words[4];
 #pragma unroll
-        for (int n = 0; n < COLUMNS / 8; n += 4)
-          if constexpr (Whole && sizeof(Out) == 2) {
-            uint32 words[4];
-#pragma unroll
-            for (int w = 0; w < 4; ++w) {
-              const int64 j = corner.y + 8 * (n + w) + lane % 4 * 2;
-              const Acc* const pair = &sums[q][4 * (n + w) + 2 * h];
-              words[w] = packed(output.value(i, j, pair[0]), output.value(i, j + 1, pair[1]));
-            }
-            turn_words(words, lane);
-            *reinterpret_cast<Words*>(output.C + i * output.ldc + corner.y + 8 * (n + lane % 4)) =
-                Words{words[0], words[1], words[2], words[3]};
-          } else {
-#pragma unroll
-            for (int w = 0; w < 4; ++w) {
-              const int place = 4 * (n + w) + 2 * h;
-              const Acc row[2] = {sums[q][place], sums[q][place + 1]};
-              store_row<Whole>(output, M, N, i, corner.y + 8 * (n + w) + lane % 4 * 2, row);
-            }
+          for (int w = 0; w < 4; ++w) {
+            const int64 j = corner.y + 8 * (n + w) + lane % 4 * 2;
+            const Acc* const pair = &sums[q][4 * (n + w) + 2 * h];
+            words[w] = packed(output.value(i, j, pair[0]), output.value(i, j + 1, pair[1]));
           }
+          turn_words(words, lane);
+          *reinterpret_cast<Words*>(output.C + i * output.ldc + corner.y + 8 * (n + lane % 4)) =
+              Words{words[0], words[1], words[2], words[3]};
+        } else {
+#pragma unroll
+          for (int w = 0; w < 4; ++w) {
+            const int place = 4 * (n + w) + 2 * h;
+            const Acc row[2] = {sums[q][place], sums[q][place + 1]};
+            store_row<Whole>(output, M, N, i, corner.y + 8 * (n + w) + lane % 4 * 2, row);
+          }
+        }
       }
   }
 }

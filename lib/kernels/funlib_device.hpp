@@ -7,6 +7,13 @@
 // The last dimension runs fastest. Local memory is a FUNLIB_LOCAL(type[rows][columns]) variable at
 // the top of the kernel: of the ways that SYCL offers it is one that works in every run-time
 // compiler. Only these small headers are included: parsing <sycl/sycl.hpp> takes seconds.
+//
+// A struct as an argument is declared and received through macros, with its size in pieces of 16 bytes
+// (those at the end that the kernel does not read may be left out):
+//
+//     void name(FUNLIB_STRUCT(7, Shape, shape), ...) { FUNLIB_RECEIVE(7, Shape, shape) ... shape.m ... }
+//
+// since the compiler for PTX crashes over arguments of class type: there they come in pieces.
 #pragma once
 
 #include <sycl/ext/oneapi/experimental/free_function_traits.hpp>
@@ -34,6 +41,66 @@ namespace funlib {
 using int64 = long long;
 using uint64 = unsigned long long;
 
+#if defined(__NVPTX__)
+
+using Piece = unsigned __int128;
+
+template <typename Struct, typename... Pieces>
+inline Struct joined(Pieces... pieces) {
+  static_assert(sizeof...(Pieces) * sizeof(Piece) <= sizeof(Struct));
+  const Piece all[] = {pieces...};
+  Struct value{};
+  __builtin_memcpy(&value, all, sizeof all);
+  return value;
+}
+
+#define FUNLIB_7(prefix, x) \
+  prefix x##0, prefix x##1, prefix x##2, prefix x##3, prefix x##4, prefix x##5, prefix x##6
+#define FUNLIB_13(prefix, x)                                                              \
+  FUNLIB_7(prefix, x), prefix x##7, prefix x##8, prefix x##9, prefix x##10, prefix x##11, \
+      prefix x##12
+#define FUNLIB_20(prefix, x)                                                                  \
+  FUNLIB_13(prefix, x), prefix x##13, prefix x##14, prefix x##15, prefix x##16, prefix x##17, \
+      prefix x##18, prefix x##19
+#define FUNLIB_PASTE(n) FUNLIB_##n
+#define FUNLIB_STRUCT(n, Struct, name) FUNLIB_PASTE(n)(funlib::Piece, name##_piece)
+#define FUNLIB_RECEIVE(n, Struct, name) \
+  const Struct name = funlib::joined<Struct>(FUNLIB_PASTE(n)(, name##_piece));
+
+// Work-item numbers from their registers: the runtime's functions are not inlined. The last dimension
+// is x.
+template <int Dimensions>
+inline int64 group_id(int dimension) {
+  const int axis = Dimensions - 1 - dimension;
+  return axis == 0   ? __nvvm_read_ptx_sreg_ctaid_x()
+         : axis == 1 ? __nvvm_read_ptx_sreg_ctaid_y()
+                     : __nvvm_read_ptx_sreg_ctaid_z();
+}
+template <int Dimensions>
+inline int local_id(int dimension) {
+  const int axis = Dimensions - 1 - dimension;
+  return axis == 0   ? __nvvm_read_ptx_sreg_tid_x()
+         : axis == 1 ? __nvvm_read_ptx_sreg_tid_y()
+                     : __nvvm_read_ptx_sreg_tid_z();
+}
+template <int Dimensions>
+inline int64 global_id(int dimension) {
+  const int axis = Dimensions - 1 - dimension;
+  const int64 extent = axis == 0   ? __nvvm_read_ptx_sreg_ntid_x()
+                       : axis == 1 ? __nvvm_read_ptx_sreg_ntid_y()
+                                   : __nvvm_read_ptx_sreg_ntid_z();
+  return group_id<Dimensions>(dimension) * extent + local_id<Dimensions>(dimension);
+}
+template <int Dimensions>
+inline void barrier() {
+  asm volatile("bar.sync 0;" ::: "memory");
+}
+
+#else
+
+#define FUNLIB_STRUCT(n, Struct, name) Struct name
+#define FUNLIB_RECEIVE(n, Struct, name)
+
 template <int Dimensions>
 inline int64 group_id(int dimension) {
   return sycl::ext::oneapi::this_work_item::get_nd_item<Dimensions>().get_group(dimension);
@@ -51,6 +118,8 @@ template <int Dimensions>
 inline void barrier() {
   sycl::group_barrier(sycl::ext::oneapi::this_work_item::get_work_group<Dimensions>());
 }
+
+#endif
 
 inline int64 min(int64 a, int64 b) { return a < b ? a : b; }
 

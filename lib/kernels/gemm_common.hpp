@@ -99,12 +99,21 @@ inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batch
 
 }  // namespace funlib
 
-#define FUNLIB_GEMM_ARGUMENTS                                                            \
-  funlib::GemmShape shape, funlib::Scalar alpha, const funlib::T *A, const funlib::T *B, \
+// Pieces of GemmShape, without and with its batches.
+#if FUNLIB_BATCHED
+#define FUNLIB_SHAPE_PIECES 20
+#else
+#define FUNLIB_SHAPE_PIECES 7
+#endif
+#define FUNLIB_GEMM_SHAPE FUNLIB_STRUCT(FUNLIB_SHAPE_PIECES, funlib::GemmShape, shape)
+
+#define FUNLIB_GEMM_ARGUMENTS                                                      \
+  FUNLIB_GEMM_SHAPE, funlib::Scalar alpha, const funlib::T *A, const funlib::T *B, \
       funlib::Scalar beta, funlib::Out *C, const funlib::Out *bias
 
 // The names of the formulas, at the top of a kernel.
 #define FUNLIB_GEMM_NAMES                                                                 \
+  FUNLIB_RECEIVE(FUNLIB_SHAPE_PIECES, funlib::GemmShape, shape)                           \
   [[maybe_unused]] const funlib::int64 M = shape.m, N = shape.n, K = shape.k;             \
   [[maybe_unused]] const funlib::int64 lda = shape.lda, ldb = shape.ldb, ldc = shape.ldc; \
   [[maybe_unused]] const funlib::Batches& batches = shape.batches;

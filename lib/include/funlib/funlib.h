@@ -119,6 +119,7 @@ typedef struct funlib_device_info {
   const char* type;    /* "cpu", "gpu" or "accelerator" */
   const char*
       matrix_types; /* types that the matrix engines multiply, "bf16 fp16 int8"; "" if none */
+  const char* architecture; /* NVIDIA: the target of its code, "sm_90a"; "" for others */
   /* 32 hexadecimal digits that tell its kind from others: of backend, vendor, name, compute units and,
    * for a CPU, instruction sets. The driver isn't in them. */
   const char* identity;

@@ -87,11 +87,11 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
                         tile_k / factor * (tile_n * factor * type.itemsize + padding) +
                         sub_groups * engine_m * engine_n * sum_bytes;
   GemmPlan plan{sub_groups, lanes, tile_m, tile_n, tiles(bytes, sum_bytes)};
-  if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
-    plan.objection = "rounds float32 to TF32, which precision does not allow";
-  else if (!multiplies(info, type.matrix_type, engine_m, engine_n, engine_k))
+  if (!multiplies(info, type.matrix_type, engine_m, engine_n, engine_k))
     plan.objection = concat("needs engines that multiply ", type.matrix_type, " ", engine_m, "x",
                             engine_n, "x", engine_k, "; the device lists none");
+  else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
+    plan.objection = "rounds float32 to TF32, which precision does not allow";
   else if (!has_sub_groups_of(lanes, info))
     plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
   else if (p[9] != 0 && !takes_interleaved(info))

@@ -62,6 +62,11 @@ std::string compile(const Device& device, const KernelSpec& spec, const Text& te
   request.add("name", device.info().name);
   request.add("driver", device.info().driver);
   request.add("state", state);
+  if (!device.ptx_target().empty()) {
+    request.add("ptx_target", device.ptx_target());
+    const std::string& toolkit = paths().cuda_toolkit;
+    request.add("option", toolkit.empty() ? "-nocudalib" : "--cuda-path=" + toolkit);
+  }
   request.add("source_name", spec.source);
   request.add("source", text.source);
   for (const auto& [name, body] : text.headers) request.add("include:" + name, body);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "program/arguments.hpp"
 #include "program/program.hpp"
 
 namespace funlib {
@@ -189,6 +190,7 @@ struct CopyStridedArguments {
   int64_t shape[FUNLIB_MAX_DIMS];
   int64_t destination_strides[FUNLIB_MAX_DIMS];
   int64_t source_strides[FUNLIB_MAX_DIMS];
+  int64_t unused;
 };
 constexpr size_t copy_work_group = 256;
 
@@ -228,8 +230,8 @@ void copy_elements(Operation& operation, int64_t ndim, const int64_t* shape, int
   std::copy_n(copy.source, copy.ndim, arguments.source_strides);
   const sycl::kernel kernel = copy_kernel(operation.device(), copy.ndim, itemsize);
   const size_t groups = (size_t(total) + copy_work_group - 1) / copy_work_group;
-  operation.add([=](sycl::handler& handler) {
-    handler.set_args(arguments, destination, source);
+  operation.add([=, &operation](sycl::handler& handler) {
+    Arguments(handler, operation.device()).add_struct(arguments).add(destination).add(source);
     handler.parallel_for(sycl::nd_range<1>(groups * copy_work_group, copy_work_group), kernel);
   });
 }

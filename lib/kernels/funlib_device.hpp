@@ -29,6 +29,9 @@
       SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(                              \
           (sycl::ext::oneapi::experimental::work_group_size<__VA_ARGS__>))
 
+// For a function with much in it that has to be part of its caller, whatever the compiler thinks.
+#define FUNLIB_INLINE __attribute__((always_inline))
+
 // Fixes the size of the sub-groups, after FUNLIB_KERNEL. Small ones leave more registers to each
 // work-item.
 #define FUNLIB_SUB_GROUP_SIZE(size) \

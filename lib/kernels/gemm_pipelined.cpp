@@ -52,78 +52,66 @@ constexpr int teams_m = TILE_M / team_rows, teams_n = TILE_N / team_columns;
 constexpr int sharers = teams_m * teams_n * 32;  // work-items of a tile, for one share of K
 constexpr int work_items = sharers * TEAMS_K;
 constexpr int steps = TILE_K / TEAMS_K;  // of a tile, for one team
-constexpr int band = 8;
+constexpr int PARTS = FUNLIB_PARTS;  // in which a tile is copied
+constexpr unsigned band = 8;
+
+inline int smaller(int a, int b) { return a < b ? a : b; }
 
 // An operand and the part of it that the work-group reads. Its tile in local memory is TILE_K x Width.
 // AlongK: it is stored with k running fastest.
-template <int Width, bool AlongK>
+template <int Width, bool AlongK, bool Aligned>
 struct Source {
-  static constexpr int pitch = Width + (AlongK ? V : 0), size = TILE_K * pitch;
-  static constexpr int run = AlongK ? 8 : Width / V;  // work-items next to each other in a line
+  static constexpr int bytes = sizeof(T), pitch = Width + (AlongK ? V : 0), size = TILE_K * pitch;
+  static constexpr bool by_vectors = !AlongK && Aligned;
+  static constexpr int piece = by_vectors ? V : 1;  // elements of a copy
+  // `run` work-items next to each other copy a line, or one of its parts; all of them, `lines` lines. That
+  // takes `passes` passes for each part, `parts` parts.
+  static constexpr int length = AlongK ? TILE_K : Width / piece, most = AlongK ? 8 : work_items;
+  static constexpr int run = length < most ? length : most, parts = length / run;
   static constexpr int lines = work_items / run, span = AlongK ? Width : TILE_K;
   static constexpr int passes = (span + lines - 1) / lines;
-  static constexpr bool all = span % lines == 0;  // all work-items have something to do in all passes
+  static constexpr bool busy = span % lines == 0;  // all of them, in all passes
 
-  const T* X;  // the tile's first element
-  int64 step;  // from one tile to the next
-  unsigned ld, offsets[passes];
-  int to, item, last;
-  bool by_vectors;
+  const char* tile;  // in global memory
+  int64 step;        // to the next tile
+  unsigned offsets[AlongK ? passes : passes * parts];
+  int line, place, to;
 
-  Source(const T* from, int64 ld, int64 first, int64 extent, int64 k0, int item)
-      : ld(unsigned(ld)), item(item) {
-    last = int(min(extent - first, Width)) - 1;
-    X = AlongK ? from + first * ld + k0 : from + k0 * ld + first;
-    step = AlongK ? TILE_K : TILE_K * ld;
-    by_vectors = !AlongK && is_aligned(from, ld) && (last + 1) % V == 0;
-    const int line = item / run, place = item % run;
+  Source(const T* X, int64 ld, int64 first, int64 extent, int64 k0, int item)
+      : line(item / run), place(item % run) {
+    const int last = int(min(extent - first, Width)) - 1;
+    tile = reinterpret_cast<const char*>(X + (AlongK ? first * ld + k0 : k0 * ld + first));
+    step = (AlongK ? TILE_K : TILE_K * ld) * bytes;
 #pragma unroll
-    for (int p = 0; p < passes; ++p) {
-      const int l = line + p * lines;
-      offsets[p] = AlongK ? unsigned(l < last ? l : last) * this->ld + place
-                          : unsigned(l) * this->ld + unsigned(place * V < last ? place * V : 0);
+    for (int n = 0; n < int(sizeof offsets / sizeof *offsets); ++n) {
+      const int l = line + n % passes * lines, i = (place + n / passes * run) * piece;
+      offsets[n] = bytes * (AlongK ? unsigned(smaller(l, last)) * unsigned(ld) + place
+                                   : unsigned(l) * unsigned(ld) + smaller(i, last + 1 - piece));
     }
-    to = AlongK ? place * pitch + line : line * pitch + place * V;
+    to = (AlongK ? place * pitch + line : line * pitch + place * piece) * bytes;
   }
 
-  // Copies the tile and goes on to the next; `left` steps of K are left.
-  void copy(LocalAddress tile, int left) {
-    constexpr int bytes = sizeof(T);
-    const LocalAddress own = tile + to * bytes;
-    if constexpr (AlongK) {
+  // One of the PARTS in which a tile is copied; `left` steps of K are left.
+  FUNLIB_INLINE void copy(LocalAddress local, int left, int part) const {
 #pragma unroll
-      for (int k = 0; k < TILE_K; k += run)
-#pragma unroll
-        for (int p = 0; p < passes; ++p)
-          if (all || item / run + p * lines < span) {
-            const LocalAddress place = own + (k * pitch + p * lines) * bytes;
-            if (left >= TILE_K)
-              copy_to_local<bytes>(place, X + offsets[p] + k);
-            else
-              copy_to_local<bytes>(place, X + offsets[p] + k, item % run + k < left);
-          }
-    } else if (by_vectors && left >= TILE_K) {
-#pragma unroll
-      for (int p = 0; p < passes; ++p)
-        if (all || item / run + p * lines < span)
-          copy_to_local<16>(own + p * lines * pitch * bytes, X + offsets[p]);
-    } else {
-#pragma unroll
-      for (int n = 0; n < TILE_K * Width; n += work_items) {
-        const int k = (n + item) / Width, i = (n + item) % Width;
-        if (TILE_K * Width % work_items == 0 || k < TILE_K)
-          copy_to_local<bytes>(tile + (k * pitch + i) * bytes, X + unsigned(k) * ld + (i < last ? i : last),
-                               k < left);
-      }
+    for (int n = 0; n < parts * passes; ++n) {
+      const int first = n / passes * run, p = n % passes * lines;
+      if (n * PARTS / (parts * passes) != part || !(busy || line + p < span)) continue;
+      if constexpr (AlongK)
+        copy_to_local<bytes>(local + to + (first * pitch + p) * bytes,
+                             tile + offsets[n % passes] + first * bytes, place + first < left);
+      else
+        copy_to_local<piece * bytes>(local + to + (p * pitch + first * piece) * bytes,
+                                     tile + offsets[n], line + p < left);
     }
-    X += step;
   }
+  void next() { tile += step; }
 };
 
-using SourceA = Source<TILE_M, !FUNLIB_TRANSPOSE_A>;
-using SourceB = Source<TILE_N, FUNLIB_TRANSPOSE_B>;
+using SourceA = Source<TILE_M, !FUNLIB_TRANSPOSE_A, FUNLIB_ALIGNED_A>;
+using SourceB = Source<TILE_N, FUNLIB_TRANSPOSE_B, FUNLIB_ALIGNED_B>;
 constexpr int stage_size = SourceA::size + SourceB::size;
-constexpr int exchange_size = TEAMS_K > 1 ? work_items / 2 * BLOCK_M * BLOCK_N : 0;
+constexpr int exchange_size = (TEAMS_K - 1) * sharers * BLOCK_M * BLOCK_N;
 constexpr int local_size = STAGES * stage_size > exchange_size ? STAGES * stage_size : exchange_size;
 
 struct alignas(16) LocalTiles {
@@ -135,7 +123,7 @@ struct Step {
   Acc a[BLOCK_M], b[BLOCK_N];
 
   template <int Count>
-  static void read(const T* from, int stride, Acc (&to)[Count]) {
+  FUNLIB_INLINE static void read(const T* from, int stride, Acc (&to)[Count]) {
 #pragma unroll
     for (int q = 0; q < Count / V; ++q) {
       const Vector value = widen<T, V>(*reinterpret_cast<const Elements<T>*>(from + q * stride));
@@ -143,36 +131,66 @@ struct Step {
       for (int e = 0; e < V; ++e) to[q * V + e] = value[e];
     }
   }
-  void read(const T* a_from, const T* b_from) {
+  FUNLIB_INLINE void read(const T* a_from, const T* b_from) {
     read(a_from, LANES_M * V, a);
     read(b_from, LANES_N * V, b);
   }
 };
 
-// The sums of work-items that share outputs, added up in a tree; those of team 0 are the result.
-inline void add_shares(Block<BLOCK_M, BLOCK_N>& block, Acc* exchange, int share, int item) {
+// The longer side is the inner loop, there and back: an operand of the shorter one is read once for
+// all of it, and what was last read of the longer one comes first.
+FUNLIB_INLINE inline void multiply_add(Acc (&sum)[BLOCK_M][BLOCK_N], const Step& step) {
+  constexpr int shorter = BLOCK_M < BLOCK_N ? BLOCK_M : BLOCK_N;
+  constexpr int longer = BLOCK_M * BLOCK_N / shorter;
 #pragma unroll
-  for (int half = TEAMS_K / 2; half > 0; half /= 2) {
-    barrier<2>();
-    if (share >= half && share < 2 * half)
+  for (int o = 0; o < shorter; ++o)
 #pragma unroll
-      for (int n = 0; n < BLOCK_M * BLOCK_N; ++n)
-        exchange[((share - half) * BLOCK_M * BLOCK_N + n) * sharers + item] =
-            block.sum[n / BLOCK_N][n % BLOCK_N];
-    barrier<2>();
-    if (share < half)
+    for (int n = 0; n < longer; ++n) {
+      const int i = o % 2 == 0 ? n : longer - 1 - n;
+      const int r = BLOCK_M == shorter ? o : i, c = BLOCK_M == shorter ? i : o;
+      sum[r][c] += step.a[r] * step.b[c];
+    }
+}
+
+// Work-items with the same outputs and different steps along K share them out by rows: each gets the sums
+// of the others for its own.
+constexpr int rows_each = BLOCK_M / TEAMS_K;
+
+FUNLIB_INLINE inline void exchange_sums(Acc (&sum)[BLOCK_M][BLOCK_N], Vector* place, int share, int item) {
+  constexpr int others = TEAMS_K - 1, vectors = rows_each * BLOCK_N / V;
+  barrier<2>();
 #pragma unroll
-      for (int n = 0; n < BLOCK_M * BLOCK_N; ++n)
-        block.sum[n / BLOCK_N][n % BLOCK_N] +=
-            exchange[(share * BLOCK_M * BLOCK_N + n) * sharers + item];
-  }
+  for (int to = 0; to < TEAMS_K; ++to)
+    if (to != share)
+#pragma unroll
+      for (int n = 0; n < vectors; ++n) {
+        Vector value;
+#pragma unroll
+        for (int e = 0; e < V; ++e)
+          value[e] = sum[to * rows_each + n * V / BLOCK_N][n * V % BLOCK_N + e];
+        const int from = share < to ? share : share - 1;
+        place[((to * others + from) * vectors + n) * sharers + item] = value;
+      }
+  barrier<2>();
+#pragma unroll
+  for (int to = 0; to < TEAMS_K; ++to)
+    if (to == share)
+#pragma unroll
+      for (int from = 0; from < others; ++from)
+#pragma unroll
+        for (int n = 0; n < vectors; ++n) {
+          const Vector value = place[((to * others + from) * vectors + n) * sharers + item];
+#pragma unroll
+          for (int e = 0; e < V; ++e)
+            sum[to * rows_each + n * V / BLOCK_N][n * V % BLOCK_N + e] += value[e];
+        }
 }
 
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, (FUNLIB_TILE_M / FUNLIB_LANES_M / FUNLIB_BLOCK_M) *
                         (FUNLIB_TILE_N * FUNLIB_LANES_M / FUNLIB_BLOCK_N) * FUNLIB_TEAMS_K)
-void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
+FUNLIB_INLINE void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   FUNLIB_GEMM_NAMES
   FUNLIB_LOCAL(LocalTiles) storage;
@@ -183,33 +201,53 @@ void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
   const int y = LANES_M == 8 ? (lane & 1) | (lane >> 1 & 6) : (lane & 1) | (lane >> 3 & 2);
   const int x = LANES_M == 8 ? (lane >> 1 & 1) | (lane >> 3 & 2) : lane >> 1 & 7;
 
+  // By 32 bits and without a division where there is nothing to divide: they are slow.
   const unsigned down = unsigned((M + TILE_M - 1) / TILE_M), across = unsigned((N + TILE_N - 1) / TILE_N);
-  const unsigned slices = unsigned(shape.extra[1]), group = unsigned(group_id<2>(1));
-  const unsigned slice = group / (down * across) % slices, n = group % (down * across);
-  output_tile(M, N, TILE_M, TILE_N, batches, A, B, C, group / (down * across * slices) * (down * across));
-  const unsigned first_down = n / (band * across) * band, rest = n % (band * across);
-  const unsigned height = down - first_down < band ? down - first_down : band;
-  const int64 row = int64(first_down + rest % height) * TILE_M, column = int64(rest / height) * TILE_N;
+  const unsigned tiles = down * across, slices = unsigned(shape.extra[1]);
+  unsigned n = unsigned(group_id<2>(1)), slice = 0;
+#if FUNLIB_BATCHED
+  output_tile(M, N, TILE_M, TILE_N, batches, A, B, C, n / (tiles * slices) * tiles);
+  n %= tiles * slices;
+#endif
+  if (slices > 1) {
+    slice = n / tiles;
+    n %= tiles;
+  }
+  unsigned first_down = 0, height = down;
+  if (down > band) {
+    first_down = n / (band * across) * band;
+    n %= band * across;
+    height = down - first_down < band ? down - first_down : band;
+  }
+  const unsigned tile_across = height == band ? n / band : n / height;
+  const int64 row = int64(first_down + n - tile_across * height) * TILE_M;
+  const int64 column = int64(tile_across) * TILE_N;
 
   const int64 k0 = slice * shape.extra[0];
   int left = int(min(K - k0, shape.extra[0]));
-  const int tiles = (left + TILE_K - 1) / TILE_K;
+  const int tiles_along = (left + TILE_K - 1) / TILE_K;
   SourceA a_source(A, lda, row, M, k0, item);
   SourceB b_source(B, ldb, column, N, k0, item);
   const LocalAddress ring = local_address(local);
   LocalAddress place = ring;
-  const auto copy_tiles = [&] {
-    if (left > 0) {
-      a_source.copy(place, left);
-      b_source.copy(place + SourceA::size * int(sizeof(T)), left);
-    }
+  const auto copy = [&](int part) FUNLIB_INLINE {
+    a_source.copy(place, left, part);
+    b_source.copy(place + SourceA::size * int(sizeof(T)), left, part);
+  };
+  const auto next_tile = [&]() FUNLIB_INLINE {
     commit_copies();
+    a_source.next();
+    b_source.next();
     left -= TILE_K;
     place += stage_size * int(sizeof(T));
     if (place == ring + STAGES * stage_size * int(sizeof(T))) place = ring;
   };
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) copy_tiles();
+  for (int s = 0; s < STAGES - 1; ++s) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) copy(part);
+    next_tile();
+  }
 
   const T* a = local + share * steps * SourceA::pitch + team_m * team_rows + y * V;
   const T* b = local + SourceA::size + share * steps * SourceB::pitch + team_n * team_columns + x * V;
@@ -220,10 +258,12 @@ void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
   barrier<2>();
   step[0].read(a, b);
 #pragma unroll 1
-  for (int t = 0; t < tiles; ++t)
+  for (int t = 0; t < tiles_along; ++t)
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
+      if (k % (steps / PARTS) == 0 && left > 0) copy(k / (steps / PARTS));
       if (k == steps - 1) {
+        next_tile();
         wait_for_copies<STAGES - 2>();
         barrier<2>();
         stage = stage + 1 == STAGES ? 0 : stage + 1;
@@ -232,20 +272,26 @@ void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
       }
       const int next = (k + 1) % steps;
       step[(k + 1) % 2].read(a + next * SourceA::pitch, b + next * SourceB::pitch);
-      if (k == 0) copy_tiles();
-      block.multiply_add(step[k % 2].a, step[k % 2].b);
+      multiply_add(block.sum, step[k % 2]);
     }
   wait_for_copies<0>();
-  if constexpr (TEAMS_K > 1) {
-    add_shares(block, reinterpret_cast<Acc*>(local), share, item % sharers);
-    if (share > 0) return;
-  }
+  if constexpr (TEAMS_K > 1)
+    exchange_sums(block.sum, reinterpret_cast<Vector*>(local), share, item % sharers);
   const Output output(C + slice * M * ldc, ldc, alpha, beta, bias);
-  const bool c_aligned = is_aligned(output.C, ldc);
+  const int64 i = row + team_m * team_rows + y * V, j = column + team_n * team_columns + x * V;
+  const auto for_each_run = [&](const auto& store) FUNLIB_INLINE {
 #pragma unroll
-  for (int r = 0; r < BLOCK_M; ++r)
+    for (int r = 0; r < BLOCK_M; ++r)
+      if (r / rows_each == share)
 #pragma unroll
-    for (int q = 0; q < BLOCK_N / V; ++q)
-      store_run(output, M, N, row + team_m * team_rows + (r / V * LANES_M + y) * V + r % V,
-                column + team_n * team_columns + (q * LANES_N + x) * V, &block.sum[r][q * V], c_aligned);
+        for (int q = 0; q < BLOCK_N / V; ++q)
+          store(i + r / V * LANES_M * V + r % V, j + q * LANES_N * V, &block.sum[r][q * V]);
+  };
+  // The usual case without branches between the stores.
+  if (is_aligned(output.C, ldc) && beta == 0 && row + TILE_M <= M && column + TILE_N <= N)
+    for_each_run([&](int64 i, int64 j, const Acc* sum)
+                     FUNLIB_INLINE { store_vector(output, i, j, sum); });
+  else
+    for_each_run([&](int64 i, int64 j, const Acc* sum)
+                     FUNLIB_INLINE { store_elements(output, M, N, i, j, sum); });
 }

@@ -18,20 +18,29 @@ inline bool is_aligned(const Element* data, int64 leading_dimension) {
          leading_dimension % V == 0;
 }
 
-// V outputs in a row.
-inline void store_run(const Output& output, int64 M, int64 N, int64 i, int64 j, const Acc* sum,
-                      bool aligned) {
-  if (i >= M) return;
-  if (aligned && output.beta == Acc(0) && j + V <= N) {
-    Vector value;
+// V outputs in a row, all of them inside and at a multiple of their size.
+inline void store_vector(const Output& output, int64 i, int64 j, const Acc* sum) {
+  Vector value;
 #pragma unroll
-    for (int e = 0; e < V; ++e) value[e] = output.value(i, j + e, sum[e]);
-    *reinterpret_cast<Elements<Out>*>(output.C + i * output.ldc + j) = narrow<Out, V>(value);
-    return;
-  }
+  for (int e = 0; e < V; ++e) value[e] = output.value(i, j + e, sum[e]);
+  *reinterpret_cast<Elements<Out>*>(output.C + i * output.ldc + j) = narrow<Out, V>(value);
+}
+
+// Those of V outputs in a row that are inside.
+inline void store_elements(const Output& output, int64 M, int64 N, int64 i, int64 j,
+                           const Acc* sum) {
+  if (i >= M) return;
 #pragma unroll
   for (int e = 0; e < V; ++e)
     if (j + e < N) output.store(i, j + e, sum[e]);
+}
+
+inline void store_run(const Output& output, int64 M, int64 N, int64 i, int64 j, const Acc* sum,
+                      bool aligned) {
+  if (aligned && output.beta == Acc(0) && i < M && j + V <= N)
+    store_vector(output, i, j, sum);
+  else
+    store_elements(output, M, N, i, j, sum);
 }
 
 }  // namespace funlib

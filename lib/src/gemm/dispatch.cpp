@@ -74,6 +74,42 @@ struct Candidate {
   std::string reason;
 };
 
+// A way to cut a float32 product for gemm_pipelined, and how fast a compute unit then is: as a share of
+// its multiply-adds, with one work-group on it and with as many as fit. Measured on an H200.
+struct Cut {
+  int64_t tile_m, tile_n;
+  double alone, full;
+  int64_t groups;  // that fill a unit
+  const char* parameters;
+};
+constexpr Cut cuts[] = {
+    {64, 128, 0.25, 0.78, 4, "TILE_M=64 TILE_N=128"},
+    {64, 128, 0.70, 0.75, 2, "TILE_M=64 TILE_N=128 BLOCK_M=8 LANES_M=8"},
+    {64, 64, 0.67, 0.72, 2, "TILE_M=64 TILE_N=64 TILE_K=16 BLOCK_M=8 LANES_M=8 TEAMS_K=2"},
+    {32, 64, 0.62, 0.68, 2, "TILE_M=32 TILE_N=64 TILE_K=32 BLOCK_M=8 TEAMS_K=4"},
+    {32, 32, 0.55, 0.55, 1, "TILE_M=32 TILE_N=32 TILE_K=32 BLOCK_M=8 BLOCK_N=4 TEAMS_K=4"},
+};
+
+// The cut with which the busiest compute unit is done first.
+const Cut& best_cut(const GemmProblem& problem, int64_t units) {
+  const Cut* best = nullptr;
+  double least = 0;
+  for (const Cut& cut : cuts) {
+    const int64_t groups =
+        tiles(problem.m, cut.tile_m) * tiles(problem.n, cut.tile_n) * problem.batches;
+    const int64_t busiest = tiles(groups, units);
+    const double filled =
+        cut.groups == 1 ? 1 : std::min(1.0, double(busiest - 1) / double(cut.groups - 1));
+    const double rate = cut.alone + (cut.full - cut.alone) * filled;
+    const double time = double(busiest * cut.tile_m * cut.tile_n) / rate;
+    if (best == nullptr || time < least) {
+      best = &cut;
+      least = time;
+    }
+  }
+  return *best;
+}
+
 // What is worth a try on the device, best first; the plain kernel, which can do everything, ends it.
 std::vector<Candidate> candidates(const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
@@ -86,6 +122,16 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const auto groups = [&](int64_t tile) {
       return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
     };
+    const bool pipelines = info.backend == std::string("cuda");
+    // Two tiles of rows would read a large B twice.
+    constexpr int64_t small_b = int64_t(1) << 22;
+    if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
+      found.push_back({"gemv_strips",
+                       problem.m == 1   ? "ROWS=1 STEPS=8"
+                       : problem.m == 2 ? "ROWS=2"
+                       : problem.m <= 4 ? "ROWS=4"
+                                        : "",
+                       concat(problem.m, " rows: as fast as B can be read")});
     found.push_back({"gemv", "", concat(problem.m, " rows: as fast as B can be read")});
     // Below these, most of a tile would lie outside the matrix.
     constexpr int64_t few = 8, long_k = 512;
@@ -95,6 +141,14 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
       if (!few_tiles)
         found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
                          "matrix engines multiply several times faster than work-items"});
+      if (pipelines) {
+        const bool float32 = problem.dtype == FUNLIB_FLOAT32;
+        const Cut& cut = best_cut(problem, units);
+        found.push_back({"gemm_pipelined", float32 ? cut.parameters : "",
+                         float32 ? concat("tiles of ", cut.tile_m, "x", cut.tile_n,
+                                          " keep ", units, " compute units evenly busy")
+                                 : "tiles copied while others are multiplied"});
+      }
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)
           found.push_back({"gemm_register_blocked",
@@ -173,7 +227,9 @@ class Dispatch {
     const auto key =
         std::make_tuple(choice.kernel, choice.values, int(problem.dtype), int(problem.out_dtype),
                         problem.transpose_a, problem.transpose_b, int(problem.bias),
-                        int(problem.activation), problem.panel_width != 0, problem.batches > 1);
+                        int(problem.activation), problem.panel_width != 0, problem.batches > 1,
+                        choice.kernel->by_alignment && problem.aligned_a,
+                        choice.kernel->by_alignment && problem.aligned_b);
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       const auto found = codes_.find(key);
@@ -205,9 +261,9 @@ class Dispatch {
   TuningTable table_;
   std::map<std::tuple<ProblemKey, std::string, std::string>, std::shared_ptr<const GemmChoice>>
       choices_;
-  std::map<
-      std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool, bool>,
-      sycl::kernel>
+  std::map<std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool,
+                      bool, bool, bool>,
+           sycl::kernel>
       codes_;
 };
 
@@ -249,6 +305,10 @@ KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
   spec.define("FUNLIB_BIAS", int(problem.bias));
   spec.define("FUNLIB_ACTIVATION", int(problem.activation));
   spec.define("FUNLIB_BATCHED", problem.batches > 1);
+  if (kernel.by_alignment) {
+    spec.define("FUNLIB_ALIGNED_A", problem.aligned_a);
+    spec.define("FUNLIB_ALIGNED_B", problem.aligned_b);
+  }
   if (kernel.panel_width != nullptr) spec.define("FUNLIB_PACKED_B", problem.panel_width != 0);
   for (size_t i = 0; i < values.size(); ++i)
     spec.define(concat("FUNLIB_", kernel.parameters[i].name).c_str(), values[i]);

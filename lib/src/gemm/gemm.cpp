@@ -101,6 +101,16 @@ Operand row_major(const Operand& operand, const BatchShape& batch) {
   return result;
 }
 
+// Whether lines can be read by vectors of 16 bytes from end to end. Workspaces, not there yet, begin so.
+bool has_whole_vectors(const Operand& operand, int64_t itemsize) {
+  const int64_t vector = 16 / itemsize;
+  const int64_t run = operand.transposed ? operand.rows : operand.columns;
+  return reinterpret_cast<uintptr_t>(operand.data) % 16 == 0 && run % vector == 0 &&
+         operand.leading_dimension % vector == 0 &&
+         std::all_of(std::begin(operand.batch_strides), std::end(operand.batch_strides),
+                     [&](int64_t stride) { return stride % vector == 0; });
+}
+
 // Memory for an operand that is laid out by row_major.
 void* workspace_for(Operation& operation, const Operand& operand, const BatchShape& batch,
                     int64_t itemsize) {
@@ -554,6 +564,8 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   }
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
+  problem.aligned_a = has_whole_vectors(left, call.a.type().itemsize);
+  problem.aligned_b = has_whole_vectors(right, call.a.type().itemsize);
   product.batches = merged(call.batch, left, right, output);
   // A kernel of few rows takes the products as they are.
   if (wish.kernel.empty() || gemm_kernel(wish.kernel).most_rows == INT64_MAX)

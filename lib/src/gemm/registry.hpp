@@ -32,10 +32,12 @@ struct GemmProblem {
   funlib_activation activation = FUNLIB_ACTIVATION_NONE;
   int64_t panel_width = 0;  // columns of a panel of packed B; 0: B is a matrix
   funlib_precision precision = FUNLIB_PRECISION_DEFAULT;
+  // Whether the operand's lines are whole vectors of 16 bytes at multiples of 16.
+  bool aligned_a = false, aligned_b = false;
 
   auto key() const {
     return std::make_tuple(m, n, k, batches, int(dtype), int(out_dtype), transpose_a, transpose_b,
-                           int(bias), int(activation), panel_width, int(precision));
+                           int(bias), int(activation), panel_width, int(precision), aligned_a, aligned_b);
   }
   const Dtype& sums() const { return dtype_of(dtype_of(dtype).sums); }
 };
@@ -75,6 +77,7 @@ struct GemmKernel {
   int64_t most_rows = INT64_MAX;  // largest M
   // Columns of the panels that it takes packed B in; null if it takes none.
   int64_t (*panel_width)(const ParameterValues&) = nullptr;
+  bool by_alignment = false;  // compiled for what is known of the operands' alignment
 
   ParameterValues defaults() const;
   ParameterValues values_for(funlib_dtype dtype, const Device& device) const;

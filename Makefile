@@ -23,6 +23,9 @@ TEST_SOURCES := $(shell find tests -name '*.c' -o -name '*.cpp' -o -name '*.h' -
 C_SOURCES := $(shell find lib tests perf examples -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
 # Pinned: formatters change their mind between versions.
 LINTERS := ruff==0.17.6 clang-format==14.0.6
+# Nearly all the time of the tests goes into compiling kernels, one thread each. Stealing leaves
+# neighbours, which need the same kernels, together.
+PYTEST := -P -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: run test example lint sanitize clean
 
@@ -32,7 +35,7 @@ run: $(VENV)/installed
 
 test: $(BUILD)/test/compiled
 	$(VENV)/bin/meson test -C $(BUILD)/test --no-rebuild --print-errorlogs --no-suite python
-	PYTHONPATH="$(HERE)/$(BUILD)/test" $(VENV)/bin/python -P -m pytest tests
+	PYTHONPATH="$(HERE)/$(BUILD)/test" $(VENV)/bin/python $(PYTEST) tests
 
 # The model's package also wants PyTorch, which the example does not need.
 example: $(VENV)/installed
@@ -64,7 +67,7 @@ sanitize: $(BUILD)/sanitize/compiled
 	$(SANITIZER_ENVIRONMENT) \
 	    $(VENV)/bin/meson test -C $(BUILD)/sanitize --no-rebuild --print-errorlogs --no-suite python
 	$(SANITIZER_ENVIRONMENT) LD_PRELOAD="$(SANITIZER_LIBRARIES)" PYTHONMALLOC=malloc \
-	    PYTHONPATH="$(HERE)/$(BUILD)/sanitize" $(VENV)/bin/python -P -m pytest --capture=sys \
+	    PYTHONPATH="$(HERE)/$(BUILD)/sanitize" $(VENV)/bin/python $(PYTEST) --capture=sys \
 	    tests/test_gemm.py tests/test_gemm_batches.py tests/test_gemm_options.py \
 	    tests/test_tensor.py tests/test_queue.py tests/test_threads.py \
 	    -k "not test_shapes_transposes_scalars and not test_process_memory_returns \

@@ -36,7 +36,8 @@ cdef class Device:
     """What funlib knows of one SYCL device. Read only; made by devices().
 
     Sizes are in bytes. `type` is "cpu", "gpu" or "accelerator"; `backend` "opencl", "level_zero",
-    "cuda", "hip" or "other"; `matrix_types` names what its matrix engines multiply; `identity`
+    "cuda", "hip" or "other"; `matrix_types` names what its matrix engines multiply;
+    `architecture` is the target of an NVIDIA GPU's code, "sm_90a", and "" for others; `identity`
     tells its kind from others (32 hexadecimal digits; the driver isn't in them); `host_accessible`
     says that host views of its tensors are zero-copy.
     """
@@ -57,6 +58,7 @@ cdef class Device:
     cdef readonly bint fp64
     cdef readonly bint fp16
     cdef readonly tuple matrix_types
+    cdef readonly str architecture
     cdef readonly str identity
     cdef readonly bint host_accessible
 
@@ -99,6 +101,7 @@ cdef object device_at(int64_t index):
     device.fp64 = info.has_fp64 != 0
     device.fp16 = info.has_fp16 != 0
     device.matrix_types = tuple(text(info.matrix_types).split())
+    device.architecture = text(info.architecture)
     device.identity = text(info.identity)
     device.host_accessible = info.host_accessible != 0
     return device

@@ -10,6 +10,7 @@ import pytest
 from helpers import merged_environment
 
 # The suite compiles into a cache of its own, so that what an earlier run left can't hide a failure.
+# Workers of pytest-xdist inherit the environment and so share that of the process that starts them.
 _own_cache = None
 if "FUNLIB_CACHE_DIR" not in os.environ:
     _own_cache = tempfile.mkdtemp(prefix="funlib-test-cache-")
@@ -18,7 +19,8 @@ if "FUNLIB_CACHE_DIR" not in os.environ:
 # Tuned choices would make the tests depend on the machine; test_tuning.py has them on.
 os.environ["FUNLIB_TUNING"] = "off"
 
-summary = pytest.StashKey[list]()
+# {title: {line: None}}: what is printed below the results, each line once.
+summary = pytest.StashKey[dict[str, dict[str, None]]]()
 
 
 def pytest_addoption(parser):
@@ -29,7 +31,31 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.stash[summary] = []
+    config.stash[summary] = {}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One worker where tests fill a GPU's memory, which workers would share; else as many as
+    pytest-xdist finds right."""
+    import funlib
+
+    if config.getoption("device") == "cpu" or {d.type for d in funlib.devices()} <= {"cpu"}:
+        return None
+    return 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist
+        sections = session.config.stash[summary].items()
+        session.config.workeroutput["summary"] = {title: list(lines) for title, lines in sections}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """What a worker has for the summary; one that crashed has nothing."""
+    for title, lines in getattr(node, "workeroutput", {}).get("summary", {}).items():
+        node.config.stash[summary].setdefault(title, {}).update(dict.fromkeys(lines))
 
 
 def pytest_unconfigure(config):
@@ -38,20 +64,19 @@ def pytest_unconfigure(config):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    for title, lines in config.stash[summary]:
+    for title, (heading, *lines) in config.stash[summary].items():
         terminalreporter.section(title)
-        for line in lines:
+        for line in (heading, *sorted(lines)):
             terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
 def summary_section(pytestconfig):
-    """summary_section(title) -> a list; its lines are printed below the results."""
+    """summary_section(title, heading) -> add(line); lines are printed below the results, sorted."""
 
-    def section(title):
-        lines = []
-        pytestconfig.stash[summary].append((title, lines))
-        return lines
+    def section(title, heading):
+        lines = pytestconfig.stash[summary].setdefault(title, {heading: None})
+        return lambda line: lines.update({line: None})
 
     return section
 

@@ -117,7 +117,7 @@ def test_precision_is_for_float32(queue, dtype):
 
 
 def test_float32_needs_permission(queue):
-    """The engine rounds float32: without permission it is refused; without an engine, by its name."""
+    """The engine rounds float32: without permission it is refused; without one, by its name."""
     a = ones(queue, (64, 64))
     has_engine = "tf32" in queue.device.matrix_types
     with pytest.raises(funlib.UnsupportedError, match="precision" if has_engine else "tf32"):

@@ -19,9 +19,11 @@ from reference import expected
 import funlib
 
 GPUS = ("dg2", "pvc")
-# gemm_matrix_engine has parameters for each of them (ENGINES below).
+# gemm_matrix_engine has parameters for each of them (ENGINES below); gemm_wgmma is for NVIDIA GPUs.
 GPU_KERNELS = [
-    k for k in funlib.kernels() if k.device_type in ("", "gpu") and k.name != "gemm_matrix_engine"
+    k
+    for k in funlib.kernels()
+    if k.device_type in ("", "gpu") and k.name not in ("gemm_matrix_engine", "gemm_wgmma")
 ]
 KERNEL_DTYPES = [(k.name, dtype) for k in GPU_KERNELS for dtype in k.dtypes]
 SPIRV_MAGIC = struct.pack("<I", 0x07230203)
@@ -106,13 +108,15 @@ def ocloc():
 
 @pytest.fixture(scope="module")
 def report(summary_section):
-    lines = summary_section("Intel GPUs: registers and spills by ocloc")
     form = "{:<24} {:<8} {:<6} {:<5}" + " {:>13}" * 5
     names = ("registers", "spilled", "scratch_bytes", "simd", "local_bytes")
-    lines.append(form.format("kernel", "type", "layout", "GPU", *names))
+    add_line = summary_section(
+        "Intel GPUs: registers and spills by ocloc",
+        form.format("kernel", "type", "layout", "GPU", *names),
+    )
 
     def add(kernel, dtype, layout, gpu, figures):
-        lines.append(form.format(kernel, dtype, layout, gpu, *(figures[name] for name in names)))
+        add_line(form.format(kernel, dtype, layout, gpu, *(figures[name] for name in names)))
 
     return add
 

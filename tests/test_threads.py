@@ -133,10 +133,8 @@ def test_errors_stay_in_their_thread(queue):
     run_threads(work)
 
 
-def test_gil_is_released(queue):
-    """A thread that waits for the device does not stop the others."""
-    a = DeviceTensor.full((1000, 1000), 1, queue=queue)
-    (a @ a).wait()
+def longest_standstill(a):
+    """How long another thread did not run while this one waited for products, as a part of that."""
     done = threading.Event()
     ticks = []
 
@@ -157,7 +155,17 @@ def test_gil_is_released(queue):
     assert not thread.is_alive()
     inside = [begin, *(tick for tick in ticks if begin < tick < end), end]
     longest = max(later - earlier for earlier, later in itertools.pairwise(inside))
-    assert longest < (end - begin) / 2
+    return longest / (end - begin)
+
+
+def test_gil_is_released(queue):
+    """A thread that waits for the device does not stop the others.
+
+    On a busy machine the other thread may not get its turn; with the GIL held it never does.
+    """
+    a = DeviceTensor.full((1000, 1000), 1, queue=queue)
+    (a @ a).wait()
+    assert any(longest_standstill(a) < 0.5 for _ in range(10))
 
 
 FORK = """

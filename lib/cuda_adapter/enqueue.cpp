@@ -29,7 +29,7 @@ struct Dependencies {
 template <typename Submit>
 ur_result_t enqueue(ur_queue_handle_t queue, ur_command_t command, const Dependencies& on,
                     Submit&& submit) {
-  return guarded([&] {
+  const ur_result_t status = guarded([&] {
     const Current current(queue->device);
     const std::lock_guard<std::mutex> lock(queue->mutex);
     const StreamHandle stream = queue->next_stream();
@@ -43,6 +43,11 @@ ur_result_t enqueue(ur_queue_handle_t queue, ur_command_t command, const Depende
     check(driver().event_record(event->end, stream), "cuEventRecord");
     *on.result = event.release();
   });
+  // The runtime takes an error that only the driver has a name for as success of a command on memory
+  // that a handler submitted. Copies keep the name: funlib makes them without a handler.
+  const bool loses_names = command != UR_COMMAND_KERNEL_LAUNCH && command != UR_COMMAND_USM_MEMCPY;
+  return status == UR_RESULT_ERROR_ADAPTER_SPECIFIC && loses_names ? UR_RESULT_ERROR_UNKNOWN
+                                                                   : status;
 }
 
 void finish(ur_event_handle_t event) {

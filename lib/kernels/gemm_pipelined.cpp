@@ -52,7 +52,7 @@ constexpr int teams_m = TILE_M / team_rows, teams_n = TILE_N / team_columns;
 constexpr int sharers = teams_m * teams_n * 32;  // work-items of a tile, for one share of K
 constexpr int work_items = sharers * TEAMS_K;
 constexpr int steps = TILE_K / TEAMS_K;  // of a tile, for one team
-constexpr int PARTS = FUNLIB_PARTS;  // in which a tile is copied
+constexpr int PARTS = FUNLIB_PARTS;      // in which a tile is copied
 constexpr unsigned band = 8;
 
 inline int smaller(int a, int b) { return a < b ? a : b; }
@@ -112,7 +112,7 @@ using SourceA = Source<TILE_M, !FUNLIB_TRANSPOSE_A, FUNLIB_ALIGNED_A>;
 using SourceB = Source<TILE_N, FUNLIB_TRANSPOSE_B, FUNLIB_ALIGNED_B>;
 constexpr int stage_size = SourceA::size + SourceB::size;
 constexpr int exchange_size = (TEAMS_K - 1) * sharers * BLOCK_M * BLOCK_N;
-constexpr int local_size = STAGES * stage_size > exchange_size ? STAGES * stage_size : exchange_size;
+constexpr int local_size = STAGES * stage_size > exchange_size ? STAGES* stage_size : exchange_size;
 
 struct alignas(16) LocalTiles {
   T elements[local_size];
@@ -156,7 +156,8 @@ FUNLIB_INLINE inline void multiply_add(Acc (&sum)[BLOCK_M][BLOCK_N], const Step&
 // of the others for its own.
 constexpr int rows_each = BLOCK_M / TEAMS_K;
 
-FUNLIB_INLINE inline void exchange_sums(Acc (&sum)[BLOCK_M][BLOCK_N], Vector* place, int share, int item) {
+FUNLIB_INLINE inline void exchange_sums(Acc (&sum)[BLOCK_M][BLOCK_N], Vector* place, int share,
+                                        int item) {
   constexpr int others = TEAMS_K - 1, vectors = rows_each * BLOCK_N / V;
   barrier<2>();
 #pragma unroll
@@ -188,8 +189,9 @@ FUNLIB_INLINE inline void exchange_sums(Acc (&sum)[BLOCK_M][BLOCK_N], Vector* pl
 
 }  // namespace funlib
 
-FUNLIB_KERNEL(2, 1, (FUNLIB_TILE_M / FUNLIB_LANES_M / FUNLIB_BLOCK_M) *
-                        (FUNLIB_TILE_N * FUNLIB_LANES_M / FUNLIB_BLOCK_N) * FUNLIB_TEAMS_K)
+FUNLIB_KERNEL(2, 1,
+              (FUNLIB_TILE_M / FUNLIB_LANES_M / FUNLIB_BLOCK_M) *
+                  (FUNLIB_TILE_N * FUNLIB_LANES_M / FUNLIB_BLOCK_N) * FUNLIB_TEAMS_K)
 FUNLIB_INLINE void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   FUNLIB_GEMM_NAMES
@@ -202,7 +204,8 @@ FUNLIB_INLINE void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
   const int x = LANES_M == 8 ? (lane >> 1 & 1) | (lane >> 3 & 2) : lane >> 1 & 7;
 
   // By 32 bits and without a division where there is nothing to divide: they are slow.
-  const unsigned down = unsigned((M + TILE_M - 1) / TILE_M), across = unsigned((N + TILE_N - 1) / TILE_N);
+  const unsigned down = unsigned((M + TILE_M - 1) / TILE_M),
+                 across = unsigned((N + TILE_N - 1) / TILE_N);
   const unsigned tiles = down * across, slices = unsigned(shape.extra[1]);
   unsigned n = unsigned(group_id<2>(1)), slice = 0;
 #if FUNLIB_BATCHED
@@ -250,7 +253,8 @@ FUNLIB_INLINE void gemm_pipelined(FUNLIB_GEMM_ARGUMENTS) {
   }
 
   const T* a = local + share * steps * SourceA::pitch + team_m * team_rows + y * V;
-  const T* b = local + SourceA::size + share * steps * SourceB::pitch + team_n * team_columns + x * V;
+  const T* b =
+      local + SourceA::size + share * steps * SourceB::pitch + team_n * team_columns + x * V;
   Block<BLOCK_M, BLOCK_N> block;
   Step step[2];
   int stage = 0;

@@ -115,5 +115,5 @@ void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
 #pragma unroll
     for (int q = 0; q < BLOCK_N / V; ++q)
       store_run(output, M, N, tile.row + (r / V * down + y) * V + r % V,
-            tile.column + (q * across + x) * V, &block.sum[r][q * V], c_aligned);
+                tile.column + (q * across + x) * V, &block.sum[r][q * V], c_aligned);
 }

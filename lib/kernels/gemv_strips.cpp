@@ -113,8 +113,7 @@ FUNLIB_INLINE void gemv_strips(FUNLIB_GEMM_ARGUMENTS) {
     if (first > 0) barrier<2>();
     if (g < groups)
 #pragma unroll
-      for (int i = 0; i < rows_at_once; ++i)
-        exchange[g * vectors + i * width + x] = sum[first + i];
+      for (int i = 0; i < rows_at_once; ++i) exchange[g * vectors + i * width + x] = sum[first + i];
     barrier<2>();
     Sums total = Sums(Acc(0));
     if (share < shares)

@@ -201,7 +201,10 @@ STUB cuCtxPopCurrent_v2(Context** context) {
   stack.pop_back();
   return 0;
 }
-STUB cuCtxSynchronize() { return stack.empty() ? 201 : 0; }
+STUB cuCtxSynchronize() {
+  INJECT;
+  return stack.empty() ? 201 : 0;
+}
 STUB cuCtxEnablePeerAccess(Context*, unsigned) { return 0; }
 STUB cuCtxDisablePeerAccess(Context*) { return 0; }
 STUB cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -259,6 +262,7 @@ STUB cuPointerGetAttribute(void* value, int attribute, uintptr_t address) {
   }
 }
 STUB cuMemcpy(void* target, const void* source, size_t size) {
+  INJECT;
   std::memmove(target, source, size);
   return 0;
 }
@@ -283,35 +287,44 @@ struct Copy2D {
   size_t width, height;
 };
 STUB cuMemcpy2DAsync_v2(const Copy2D* copy, Stream*) {
+  INJECT;
   for (size_t line = 0; line < copy->height; ++line)
     std::memmove(copy->target + line * copy->target_pitch, copy->source + line * copy->source_pitch,
                  copy->width);
   return 0;
 }
 STUB cuMemsetD8Async(unsigned char* at, unsigned char value, size_t count, Stream*) {
+  INJECT;
   std::fill_n(at, count, value);
   return 0;
 }
 STUB cuMemsetD16Async(unsigned short* at, unsigned short value, size_t count, Stream*) {
+  INJECT;
   std::fill_n(at, count, value);
   return 0;
 }
 STUB cuMemsetD32Async(unsigned* at, unsigned value, size_t count, Stream*) {
+  INJECT;
   std::fill_n(at, count, value);
   return 0;
 }
 STUB cuMemsetD2D8Async(unsigned char* at, size_t pitch, unsigned char value, size_t width,
                        size_t height, Stream*) {
+  INJECT;
   for (size_t line = 0; line < height; ++line) std::fill_n(at + line * pitch, width, value);
   return 0;
 }
 STUB cuMemsetD2D32Async(char* at, size_t pitch, unsigned value, size_t width, size_t height,
                         Stream*) {
+  INJECT;
   for (size_t line = 0; line < height; ++line)
     std::fill_n(reinterpret_cast<unsigned*>(at + line * pitch), width, value);
   return 0;
 }
-STUB cuMemPrefetchAsync(const void*, size_t, int, Stream*) { return 0; }
+STUB cuMemPrefetchAsync(const void*, size_t, int, Stream*) {
+  INJECT;
+  return 0;
+}
 STUB cuMemAdvise(const void*, size_t, int, int) { return 0; }
 STUB cuStreamCreateWithPriority(Stream** stream, unsigned, int) {
   INJECT;
@@ -328,8 +341,12 @@ STUB cuStreamSynchronize(Stream*) {
   return 0;
 }
 STUB cuStreamQuery(Stream*) { return 0; }
-STUB cuStreamWaitEvent(Stream*, Event*, unsigned) { return 0; }
+STUB cuStreamWaitEvent(Stream*, Event*, unsigned) {
+  INJECT;
+  return 0;
+}
 STUB cuEventCreate(Event** event, unsigned flags) {
+  INJECT;
   *event = new Event{{}, (flags & 2) == 0};
   return 0;
 }
@@ -338,12 +355,16 @@ STUB cuEventDestroy_v2(Event* event) {
   return 0;
 }
 STUB cuEventRecord(Event* event, Stream* stream) {
+  INJECT;
   // Of one device, as the driver demands.
   if (stack.empty() || (stream != nullptr && stream->device != stack.back()->device)) return 400;
   event->time = Clock::now();
   return 0;
 }
-STUB cuEventQuery(Event*) { return 0; }
+STUB cuEventQuery(Event*) {
+  INJECT;
+  return 0;
+}
 STUB cuEventSynchronize(Event*) {
   INJECT;
   return 0;

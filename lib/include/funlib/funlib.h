@@ -64,6 +64,8 @@ typedef struct funlib_runtime_info {
   const char* compiler;       /* the compiler program */
   const char* opencl_cpu;     /* Intel's OpenCL CPU runtime */
   const char* kernel_sources; /* "embedded", or the directory named by FUNLIB_KERNEL_DIR */
+  const char* cuda_adapter;   /* libur_adapter_cuda.so.0, by which NVIDIA's GPUs are found */
+  const char* cuda_toolkit;   /* the folder with nvvm/libdevice, NVIDIA's mathematical functions */
 } funlib_runtime_info;
 FUNLIB_API funlib_status funlib_runtime_get_info(funlib_runtime_info* info);
 

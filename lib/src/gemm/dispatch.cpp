@@ -110,6 +110,37 @@ const Cut& best_cut(const GemmProblem& problem, int64_t units) {
   return *best;
 }
 
+// Hopper's kernel for the type, with the largest tiles of which there is one for every other compute unit;
+// nothing for other devices and products.
+void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
+  const auto& info = device.info();
+  const int64_t bytes = dtype_of(problem.dtype).itemsize;
+  const GemmKernel& kernel = gemm_kernel(bytes == 8 ? "gemm_mma_float64" : "gemm_wgmma");
+  // Both of K along lines: nothing has to come from registers.
+  const char* const along =
+      problem.transpose_b && !problem.transpose_a ? "ROWS=64 COLUMNS=256" : "";
+  const std::vector<const char*> sizes =
+      bytes == 8 ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6"}
+      : bytes == 2
+          ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
+                                     "WARP_GROUPS=1 COLUMNS=64 STAGES=6"}
+          : std::vector<const char*>{along, "", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64"};
+  const char* smallest = nullptr;
+  std::string reason;
+  for (const char* const size : sizes) {
+    const auto values = kernel.parse(size, kernel.values_for(problem.dtype, device));
+    if (!kernel.objection(problem, values, device).empty()) continue;
+    const GemmPlan plan = kernel.plan(values, problem, info);
+    const int64_t count =
+        tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) * problem.batches;
+    smallest = size;
+    reason = concat(count, " tiles of ", plan.tile_rows, "x", plan.tile_columns,
+                    " for matrix engines that bulk copies feed");
+    if (2 * count >= info.compute_units) break;
+  }
+  if (smallest != nullptr) found.push_back({kernel.name, smallest, reason});
+}
+
 // What is worth a try on the device, best first; the plain kernel, which can do everything, ends it.
 std::vector<Candidate> candidates(const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
@@ -138,15 +169,17 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const bool skinny = problem.m < few || problem.n < few;
     if (!skinny) {
       const bool few_tiles = groups(32) < units && problem.k >= long_k;
-      if (!few_tiles)
+      if (!few_tiles) {
+        add_hopper(found, problem, device);
         found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
                          "matrix engines multiply several times faster than work-items"});
+      }
       if (pipelines) {
         const bool float32 = problem.dtype == FUNLIB_FLOAT32;
         const Cut& cut = best_cut(problem, units);
         found.push_back({"gemm_pipelined", float32 ? cut.parameters : "",
-                         float32 ? concat("tiles of ", cut.tile_m, "x", cut.tile_n,
-                                          " keep ", units, " compute units evenly busy")
+                         float32 ? concat("tiles of ", cut.tile_m, "x", cut.tile_n, " keep ", units,
+                                          " compute units evenly busy")
                                  : "tiles copied while others are multiplied"});
       }
       for (const int64_t tile : {128, 64})
@@ -228,8 +261,8 @@ class Dispatch {
         std::make_tuple(choice.kernel, choice.values, int(problem.dtype), int(problem.out_dtype),
                         problem.transpose_a, problem.transpose_b, int(problem.bias),
                         int(problem.activation), problem.panel_width != 0, problem.batches > 1,
-                        choice.kernel->by_alignment && problem.aligned_a,
-                        choice.kernel->by_alignment && problem.aligned_b);
+                        choice.kernel->by_alignment && problem.has_vectors_a(),
+                        choice.kernel->by_alignment && problem.has_vectors_b());
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       const auto found = codes_.find(key);
@@ -306,8 +339,8 @@ KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
   spec.define("FUNLIB_ACTIVATION", int(problem.activation));
   spec.define("FUNLIB_BATCHED", problem.batches > 1);
   if (kernel.by_alignment) {
-    spec.define("FUNLIB_ALIGNED_A", problem.aligned_a);
-    spec.define("FUNLIB_ALIGNED_B", problem.aligned_b);
+    spec.define("FUNLIB_ALIGNED_A", problem.has_vectors_a());
+    spec.define("FUNLIB_ALIGNED_B", problem.has_vectors_b());
   }
   if (kernel.panel_width != nullptr) spec.define("FUNLIB_PACKED_B", problem.panel_width != 0);
   for (size_t i = 0; i < values.size(); ++i)

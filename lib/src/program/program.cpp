@@ -181,8 +181,9 @@ funlib_status funlib_runtime_get_info(funlib_runtime_info* info) {
     static const std::string* directory =
         new std::string(funlib::environment("FUNLIB_KERNEL_DIR", "embedded"));
     const auto& found = funlib::paths();
-    target = {found.library.c_str(), found.sycl.c_str(), found.compiler.c_str(),
-              found.opencl_cpu.c_str(), directory->c_str()};
+    target = {found.library.c_str(),     found.sycl.c_str(), found.compiler.c_str(),
+              found.opencl_cpu.c_str(),  directory->c_str(), found.cuda_adapter.c_str(),
+              found.cuda_toolkit.c_str()};
   });
 }
 

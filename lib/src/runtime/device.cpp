@@ -116,7 +116,18 @@ bool shares_host_memory(const sycl::device& device) {
   return device.is_cpu();
 }
 
+void warn_of_missing_adapter() {
+  const std::string wish = environment("FUNLIB_CUDA_ADAPTER");
+  if (wish.empty() || wish == "off" || !paths().cuda_adapter.empty()) return;
+  log(FUNLIB_LOG_WARNING,
+      concat(
+          "FUNLIB_CUDA_ADAPTER is \"", wish,
+          "\", which is no readable file called libur_adapter_cuda.so.0, so NVIDIA's GPUs are not "
+          "found; name that file by its path, or unset the variable to use funlib's own"));
+}
+
 std::vector<std::unique_ptr<Device>> discover() {
+  warn_of_missing_adapter();
   std::vector<std::unique_ptr<Device>> found;
   try {
     int64_t ordinal = -1;
@@ -148,7 +159,8 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
       name_(handle.get_info<sycl::info::device::name>()),
       vendor_(handle.get_info<sycl::info::device::vendor>()),
       driver_(handle.get_info<sycl::info::device::driver_version>()),
-      pool_(*this) {
+      pool_(*this),
+      staging_(*this) {
   namespace what = sycl::info::device;
   info_.name = name_.c_str();
   info_.vendor = vendor_.c_str();

@@ -24,6 +24,7 @@ class Device {
   // One context a device, made on first use: some backends take long over it.
   const sycl::context& context();
   Pool& pool() noexcept { return pool_; }
+  StagingPool& staging() noexcept { return staging_; }
   // Held from the checks of an operation until it is recorded with the memory that it uses.
   std::mutex& submission() noexcept { return submission_; }
   // NVIDIA's target for PTX, "sm_90a"; "" for other devices.
@@ -41,6 +42,7 @@ class Device {
   std::once_flag context_once_;
   std::unique_ptr<sycl::context> context_;
   Pool pool_;
+  StagingPool staging_;
   std::mutex submission_;
 };
 

@@ -35,12 +35,16 @@ std::string object_holding(const void* address) {
 bool readable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
 constexpr const char* adapter_name = "libur_adapter_cuda.so.0";
+constexpr const char* libdevice = "nvvm/libdevice/libdevice.10.bc";
 
 // FUNLIB_CUDA_ADAPTER names another ("off": none). One beside the runtime is the vendor's, and is used.
 std::string find_cuda_adapter(const Paths& found) {
+  namespace fs = std::filesystem;
   const std::string wish = environment("FUNLIB_CUDA_ADAPTER");
   if (wish == "off") return "";
-  if (!wish.empty()) return wish;
+  // The runtime's loader is told a folder, and looks for this name in it.
+  if (!wish.empty())
+    return fs::path(wish).filename() == adapter_name && readable(wish) ? fs::absolute(wish) : "";
   const std::string official = directory_of(found.sycl) + "/" + adapter_name;
   if (readable(official)) return official;
   const std::string own = directory_of(found.library) + "/cuda_adapter/" + adapter_name;
@@ -49,6 +53,8 @@ std::string find_cuda_adapter(const Paths& found) {
 
 std::string find_cuda_toolkit(const Paths& found) {
   namespace fs = std::filesystem;
+  const std::string wish = environment("FUNLIB_CUDA_TOOLKIT");
+  if (!wish.empty()) return readable(fs::path(wish) / libdevice) ? wish : "";
   std::vector<fs::path> places{environment("CUDA_HOME"), environment("CUDA_PATH")};
   // Where pip puts NVIDIA's packages: beside funlib's, and in the environment of the runtime.
   std::vector<fs::path> packages{fs::path(directory_of(found.library)).parent_path()};
@@ -62,7 +68,7 @@ std::string find_cuda_toolkit(const Paths& found) {
       places.push_back(entry.path());
   places.emplace_back("/usr/local/cuda");
   for (const auto& place : places)
-    if (!place.empty() && readable(place / "nvvm/libdevice/libdevice.10.bc")) return place;
+    if (!place.empty() && readable(place / libdevice)) return place;
   return "";
 }
 

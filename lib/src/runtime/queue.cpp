@@ -283,6 +283,7 @@ funlib_status funlib_memory_trim(funlib_queue* queue, int64_t* freed_bytes) {
     auto& source = required(queue, "queue");
     enter_runtime();
     const size_t freed = source.device.pool().trim();
+    source.device.staging().trim();
     if (freed_bytes != nullptr) *freed_bytes = int64_t(freed);
   });
 }

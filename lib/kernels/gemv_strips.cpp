@@ -31,7 +31,7 @@ constexpr int rows_at_once = ROWS < 4 ? ROWS : 4;
 using Sums = VectorOf<Acc, W>;
 
 inline Sums vector_of_b(const T* from) {
-  return widen<T, W>(*reinterpret_cast<const VectorOf<T, W>*>(from));
+  return widen<T, W>(read_once(reinterpret_cast<const VectorOf<T, W>*>(from)));
 }
 
 // STEPS elements of a row of op(A).

@@ -92,8 +92,8 @@ GemmPlan pipelined_plan(const ParameterValues& p, const GemmProblem& problem,
 }
 
 ParameterValues pipelined_fit(const Dtype& type, const funlib_device_info&) {
-  return dtype_of(type.sums).itemsize > 4 ? ParameterValues{64, 64, 8, 8, 4, 4, 1, 3, 2, 1}
-                                          : ParameterValues{128, 128, 8, 16, 8, 4, 1, 3, 2, 1};
+  return dtype_of(type.sums).itemsize > 4 ? ParameterValues{64, 64, 8, 8, 4, 4, 1, 3, 1, 1}
+                                          : ParameterValues{64, 128, 8, 16, 8, 4, 1, 3, 1, 1};
 }
 
 bool multiplies(const funlib_device_info& info, const char* type, int64_t m, int64_t n, int64_t k) {
@@ -499,7 +499,7 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "tiles copied while others are multiplied, 16x8 outputs a work-item",
        "gemm_pipelined.cpp",
        {FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNLIB_INT32},
-       {{"TILE_M", 128, {32, 64, 128, 256}},
+       {{"TILE_M", 64, {32, 64, 128, 256}},
         {"TILE_N", 128, {32, 64, 128, 256}},
         {"TILE_K", 8, {8, 16, 32}},
         {"BLOCK_M", 16, {4, 8, 16}},
@@ -507,8 +507,8 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"LANES_M", 4, {4, 8}},
         {"TEAMS_K", 1, {1, 2, 4, 8}},
         {"STAGES", 3, {2, 3, 4}},
-        {"PARTS", 2, {1, 2, 4, 8}},
-        {"SLICES", 1, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}}},
+        {"PARTS", 1, {1, 2, 4, 8}},
+        {"SLICES", 1, {1, 2, 3, 4, 6, 8, 16, 32}}},
        pipelined_plan,
        pipelined_fit,
        "",

@@ -1,43 +1,48 @@
-// gemm_pipelined: tiles on their way to local memory while others are multiplied, 8 x 16 outputs a
+// gemm_pipelined: tiles are on their way to local memory while others are multiplied, 16 x 8 outputs a
 // work-item.
 //
-//     global memory      local memory, STAGES tiles              registers
+//     global memory      local memory                            registers
 //                        +----+----+----+
-//     A, B  --------->   | s  | +1 | +2 |  (a ring)   ------->   a, b of step k + 1
-//            copies of   +----+----+----+   vectors              a, b of step k: multiplied
-//            tile t + 2    t    t+1  t+2
+//     A, B  --------->   | t+2|  t | t+1|  STAGES tiles, ---->   a, b of step k + 1
+//            copies of   +----+----+----+  a ring   vectors      a, b of step k: multiplied
+//            tile t + 2
 //
-// Three things run side by side: a copy of the tile after next from global memory, which needs no
-// registers on its way; the operands of the next step along K from local memory; and the multiply-adds
-// of this step, BLOCK_M x BLOCK_N of them for BLOCK_M + BLOCK_N operands. 8 x 16 outputs need 3/16 of a load a
-// multiply-add. One barrier a tile: it says that all have the next tile and are done with the one
-// before, whose place the following copy takes.
+// Three things run side by side: the copies of the tile after the next one, which need no registers on
+// their way; the operands of the next step along K, from local memory; and the multiply-adds of
+// this step, BLOCK_M x BLOCK_N for BLOCK_M + BLOCK_N operands: 16 x 8 outputs need 3/16 of a load each.
+// One barrier a tile says that all have the next tile and are done with the one before, whose place the
+// following copies take.
 //
-// A team of 32 work-items, a warp, has a part of the tile: LANES_M x (32 / LANES_M) work-items, each with
-// outputs in squares of V x V as in gemm_register_blocked, V elements being 16 bytes.
+// A team of 32 work-items, a warp on NVIDIA, has a part of the tile, LANES_M x LANES_N work-items with
+// outputs in squares of V x V as in gemm_register_blocked, V elements being 16 bytes:
 //
-//     rows      team row    * (LANES_M * BLOCK_M) + (q * LANES_M + y) * V + e      q = 0, 1, ..
-//     columns   team column * (LANES_N * BLOCK_N) + (q * LANES_N + x) * V + e      e = 0 .. V-1
+//     rows      team_m * LANES_M * BLOCK_M + (q * LANES_M + y) * V + e      q = 0, 1, ..
+//     columns   team_n * LANES_N * BLOCK_N + (q * LANES_N + x) * V + e      e = 0 .. V-1
 //
-// Lane l has y and x by its bits, such that of any four neighbours two read the same vector of A and two the
-// same of B: 16 lanes then read 128 bytes together in one pass.
+// The bits of a lane's number are dealt out to y and x such that of four lanes in a row two read the same
+// vector of A, and two the same of B: 16 lanes then read 128 bytes in one pass.
 //
-//     LANES_M = 8:   y = bits 3, 2, 0   x = bits 4, 1         LANES_M = 4:   y = bits 4, 0   x = bits 3, 2, 1
+//     LANES_M = 8    y = bits 3, 2, 0    x = bits 4, 1
+//     LANES_M = 4    y = bits 4, 0       x = bits 3, 2, 1
 //
-// Teams that are many more than the tile has parts share the steps of a tile along K (TEAMS_K) and add up
-// through local memory at the end: small products have few tiles, and this occupies the device by more
-// work-items. Where tiles are still few, K is cut into slices as in gemm_split_k.
+// TEAMS_K teams can have the same outputs and share the steps of a tile; at the end they share the rows
+// out and give each other their sums through local memory. That keeps a device busy with small products,
+// which have few tiles. Where there are fewer still, K is cut into slices as in gemm_split_k.
 //
-// Tiles have k outermost. What is stored so is copied by vectors of 16 bytes, if it is aligned; what is not,
-// A as it is and a transposed B, is turned on the way: copied by elements, 8 neighbours along k by 8 lanes,
-// and V elements of padding a row keep these in different banks. Rows and columns beyond the
-// matrix are read from its last one, as their outputs are not stored; beyond K there are zeros.
+// Tiles are kept with k outermost. An operand that is stored so is copied by vectors of 16 bytes, if its
+// rows are made of them. One that is not, A as it is or a transposed B, is turned on its way: copied by
+// elements, 8 along k by 8 lanes, into rows with V elements of padding, which keep them in different
+// banks. What lies beyond the last row or column is read from that one, since its outputs are not stored;
+// beyond K are zeros.
 //
-// The work-groups in flight should read few different tiles: they are numbered down columns of `band` tiles.
+// Work-groups that run together should read few different tiles: they are numbered down bands of 8 rows
+// of tiles, column by column.
 //
-// Parameters: FUNLIB_TILE_M, FUNLIB_TILE_N, FUNLIB_TILE_K, the tiles; FUNLIB_BLOCK_M, FUNLIB_BLOCK_N, the
-// outputs of a work-item; FUNLIB_LANES_M, 4 or 8; FUNLIB_TEAMS_K; FUNLIB_STAGES. LANES * BLOCK divides TILE,
-// V divides BLOCK, 8 and 2 * TEAMS_K divide TILE_K. FUNLIB_DEPTH, the least depth of a slice, is the host's.
+// Parameters: FUNLIB_TILE_M, FUNLIB_TILE_N, FUNLIB_TILE_K, the tiles; FUNLIB_BLOCK_M, FUNLIB_BLOCK_N,
+// the outputs of a work-item; FUNLIB_LANES_M; FUNLIB_TEAMS_K; FUNLIB_STAGES; FUNLIB_PARTS, in how many
+// parts the copies of a tile are spread over its steps. LANES * BLOCK divides TILE, V and TEAMS_K divide
+// BLOCK_M, V divides BLOCK_N, PARTS * TEAMS_K and 2 * TEAMS_K divide TILE_K. FUNLIB_SLICES, of K, is the
+// host's.
 #include "funlib_copy.hpp"
 #include "gemm_run.hpp"
 

@@ -1,26 +1,25 @@
 // gemv_strips: few rows of A times a whole B, in strips of columns that are shared out evenly.
 //
-//            B, K x N                                     `width` vectors
-//       [   |       |       |   ]                      x = 0   1   2   3 ..
-//       [   | strip |       |   ]      k + 0 .. 3    [  b   b   b   b  .. ]   g = 0
-//       [   |       |       |   ]      k + 4 .. 7    [  b   b   b   b  .. ]   g = 1
+//            B, K x N                                  a strip, `width` vectors
+//       [   |       |       |   ]                        x = 0   1   2  ..
+//       [   | strip |       |   ]      k + 0 .. STEPS-1  [  b   b   b  .. ]   g = 0
+//       [   |       |       |   ]      + STEPS ..        [  b   b   b  .. ]   g = 1
 //                                      ..
 //
-// As in gemv, the time is that of reading B once. A work-group has a strip of B from top to bottom, so that
-// no sums have to meet in global memory. The host makes the strips as wide as gives each compute unit one
-// (or two, ..): with strips of a fixed width the last round would leave most units idle. Wider strips
-// also mean that A, which each work-group reads as a whole, is read less often.
+// As in gemv, the time is that of reading B once. A work-group has a strip of B from top to bottom, so
+// that no sums have to meet in global memory. The host makes strips as wide as gives each compute unit
+// one (or two, ..): of strips of a fixed width, the last round would leave most units idle. Wider strips
+// also mean that A, of which each work-group reads all, is read less often.
 //
-// A vector is 16 bytes of a row of B. Work-item (g, x) of a strip has vector x of the rows k .. k + STEPS - 1
-// from k = g * STEPS on, then skips those of the other groups. It asks for STEPS vectors of B at once, before it
-// uses the first one: what counts is how many bytes are on their way.
+// A vector is 16 bytes of a row of B. Work-item (g, x) has vector x of rows g * STEPS .. + STEPS - 1, and
+// goes on by those of all groups. It asks for STEPS vectors before it uses the first: what counts is how
+// many bytes are on their way.
 //
-// The groups' sums meet in local memory, ROWS at a time if they fit, else half of them: each sum is
-// added up by a few work-items over some of the groups each, then by one. The order is fixed: same call, same
-// bits.
+// The groups' sums meet in local memory, at most four rows at a time: each output is added up by a few
+// work-items over some of the groups each, then by one. The order is fixed: same call, same bits.
 //
-// Parameters: FUNLIB_ROWS, the rows of a tile of C; FUNLIB_WORK_ITEMS, of a work-group; FUNLIB_STEPS. The width of a
-// strip is the host's.
+// Parameters: FUNLIB_ROWS, of a tile of C; FUNLIB_WORK_ITEMS, of a work-group; FUNLIB_STEPS. The width of
+// a strip is the host's. B is not transposed, and its rows are whole vectors.
 #include "gemm_common.hpp"
 
 namespace funlib {

@@ -66,7 +66,8 @@ ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info
 // the kernel has it.
 GemmPlan pipelined_plan(const ParameterValues& p, const GemmProblem& problem,
                         const funlib_device_info&) {
-  constexpr int64_t most_outputs = 128, team = 32;
+  constexpr int64_t team = 32;
+  const int64_t most_outputs = 512 / problem.sums().itemsize;
   const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
   const int64_t lanes_m = p[5], teams_k = p[6], stages = p[7], parts = p[8];
   const int64_t slices = p[9];

@@ -15,7 +15,7 @@
 // goes on by those of all groups. It asks for STEPS vectors before it uses the first: what counts is how
 // many bytes are on their way.
 //
-// The groups' sums meet in local memory, at most four rows at a time: each output is added up by a few
+// The groups' sums meet in local memory, a few rows at a time: each output is added up by a few
 // work-items over some of the groups each, then by one. The order is fixed: same call, same bits.
 //
 // Parameters: FUNLIB_ROWS, of a tile of C; FUNLIB_WORK_ITEMS, of a work-group; FUNLIB_STEPS. The width of
@@ -26,7 +26,8 @@ namespace funlib {
 
 constexpr int ROWS = FUNLIB_ROWS, STEPS = FUNLIB_STEPS, work_items = FUNLIB_WORK_ITEMS;
 constexpr int W = 16 / sizeof(T);
-constexpr int rows_at_once = ROWS < 4 ? ROWS : 4;
+constexpr int most_at_once = sizeof(T) == 1 ? 2 : 4;
+constexpr int rows_at_once = ROWS < most_at_once ? ROWS : most_at_once;
 using Sums = VectorOf<Acc, W>;
 
 inline Sums vector_of_b(const T* from) {

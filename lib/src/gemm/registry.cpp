@@ -277,10 +277,10 @@ GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t vectors = std::max<int64_t>(tiles(problem.n, vector), 1);
   const int64_t rounds = tiles(vectors, units * widest);
   const int64_t width = std::clamp(tiles(vectors, units * rounds), narrowest, widest);
-  GemmPlan plan{1, work_items, rows, width * vector,
-                work_items * std::min<int64_t>(rows, 4) * vector};
+  const int64_t rows_at_once = std::min<int64_t>(rows, vector == 16 ? 2 : 4);
+  GemmPlan plan{1, work_items, rows, width * vector, work_items * rows_at_once * vector};
   constexpr int64_t most_shares = 8;
-  const int64_t vectors_at_once = std::min<int64_t>(rows, 4) * width;
+  const int64_t vectors_at_once = rows_at_once * width;
   plan.arguments = {width, work_items / width, tiles(vectors, width),
                     std::min(work_items / vectors_at_once, most_shares)};
   if (problem.transpose_b)

@@ -87,6 +87,18 @@ void read_metadata(ur_program_handle_t_& program, const ur_program_metadata_t& e
   }
 }
 
+// Says in the PTX how many work-items the work-groups of a kernel have, which the compiler leaves out:
+// registers are given out by it.
+void bound_work_groups(ur_program_handle_t_& program) {
+  for (const auto& [name, size] : program.work_group_sizes) {
+    const size_t entry = program.binary.find(".entry " + name + "(");
+    const size_t body = program.binary.find("\n{", entry);
+    if (entry == std::string::npos || body == std::string::npos) continue;
+    program.binary.insert(
+        body, "\n.maxntid " + std::to_string(size[0] * size[1] * size[2]) + "\n.minnctapersm 1");
+  }
+}
+
 ur_result_t program_create(ur_context_handle_t context, uint32_t count, ur_device_handle_t* devices,
                            size_t* sizes, const uint8_t** binaries,
                            const ur_program_properties_t* properties,
@@ -103,6 +115,7 @@ ur_result_t program_create(ur_context_handle_t context, uint32_t count, ur_devic
         read_metadata(*made, properties->pMetadatas[i]);
     // A copy with a zero behind it, where the driver wants the end of a text.
     made->binary.assign(reinterpret_cast<const char*>(binaries[0]), sizes[0]);
+    bound_work_groups(*made);
     *program = made.release();
   });
 }

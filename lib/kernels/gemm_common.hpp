@@ -43,6 +43,23 @@ inline Acc element_b(const T* B, int64 ldb, int64 k, int64 j) {
 #endif
 }
 
+// An element of the bias, which nothing writes while a kernel runs: on NVIDIA GPUs, one load can then serve
+// several outputs between which results are stored.
+template <typename Element>
+inline Acc bias_at(const Element* bias, int64 i) {
+#if defined(__NVPTX__)
+  if constexpr (sizeof(Element) == 8)
+    return Acc(
+        __builtin_bit_cast(Element, __nvvm_ldg_d(reinterpret_cast<const double*>(bias + i))));
+  else if constexpr (sizeof(Element) == 4)
+    return Acc(__builtin_bit_cast(Element, __nvvm_ldg_i(reinterpret_cast<const int*>(bias + i))));
+  else
+    return Acc(__builtin_bit_cast(Element, __nvvm_ldg_s(reinterpret_cast<const short*>(bias + i))));
+#else
+  return Acc(bias[i]);
+#endif
+}
+
 // The epilogue, for outputs one by one.
 struct Output {
   Out* C;
@@ -58,9 +75,9 @@ struct Output {
     Acc value = alpha * sum;
     if (beta != Acc(0)) value += beta * Acc(C[i * ldc + j]);
 #if FUNLIB_BIAS == FUNLIB_BIAS_ROW
-    value += Acc(bias[j]);
+    value += bias_at(bias, j);
 #elif FUNLIB_BIAS == FUNLIB_BIAS_COLUMN
-    value += Acc(bias[i]);
+    value += bias_at(bias, i);
 #endif
     return activate<FUNLIB_ACTIVATION>(value);
   }

@@ -74,6 +74,37 @@ struct Candidate {
   std::string reason;
 };
 
+// Hopper's kernel for the type, with the largest tiles of which there is one for every other compute unit;
+// nothing for other devices and products.
+void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
+  const auto& info = device.info();
+  const int64_t bytes = dtype_of(problem.dtype).itemsize;
+  const GemmKernel& kernel = gemm_kernel(bytes == 8 ? "gemm_mma_float64" : "gemm_wgmma");
+  // Both of K along lines: nothing has to come from registers.
+  const char* const along =
+      problem.transpose_b && !problem.transpose_a ? "ROWS=64 COLUMNS=256" : "";
+  const std::vector<const char*> sizes =
+      bytes == 8 ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6"}
+      : bytes == 2
+          ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
+                                     "WARP_GROUPS=1 COLUMNS=64 STAGES=6"}
+          : std::vector<const char*>{along, "", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64"};
+  const char* smallest = nullptr;
+  std::string reason;
+  for (const char* const size : sizes) {
+    const auto values = kernel.parse(size, kernel.values_for(problem.dtype, device));
+    if (!kernel.objection(problem, values, device).empty()) continue;
+    const GemmPlan plan = kernel.plan(values, problem, info);
+    const int64_t count =
+        tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) * problem.batches;
+    smallest = size;
+    reason = concat(count, " tiles of ", plan.tile_rows, "x", plan.tile_columns,
+                    " for matrix engines that bulk copies feed");
+    if (2 * count >= info.compute_units) break;
+  }
+  if (smallest != nullptr) found.push_back({kernel.name, smallest, reason});
+}
+
 // What is worth a try on the device, best first; the plain kernel, which can do everything, ends it.
 std::vector<Candidate> candidates(const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
@@ -92,9 +123,11 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const bool skinny = problem.m < few || problem.n < few;
     if (!skinny) {
       const bool few_tiles = groups(32) < units && problem.k >= long_k;
-      if (!few_tiles)
+      if (!few_tiles) {
+        add_hopper(found, problem, device);
         found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
                          "matrix engines multiply several times faster than work-items"});
+      }
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)
           found.push_back({"gemm_register_blocked",

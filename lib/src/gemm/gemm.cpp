@@ -88,6 +88,13 @@ bool settle(Operand& operand) {
   return false;
 }
 
+// Whether all its rows, as they are stored, begin at multiples of 16 bytes.
+bool is_aligned(const Operand& operand, const BatchShape& batch, int64_t itemsize) {
+  const auto whole = [&](int64_t elements) { return elements * itemsize % 16 == 0; };
+  return reinterpret_cast<uintptr_t>(operand.data) % 16 == 0 && whole(operand.leading_dimension) &&
+         std::all_of(operand.batch_strides, operand.batch_strides + batch.dimensions, whole);
+}
+
 // The layout of the operand row-major, its matrices (each once, broadcast or not) one after the other.
 Operand row_major(const Operand& operand, const BatchShape& batch) {
   Operand result{nullptr, operand.rows, operand.columns, operand.columns, 1};
@@ -242,6 +249,7 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
                   batches};
   std::copy(plan.arguments.begin(), plan.arguments.end(), shape.extra);
   const void *const a = product.left.data, *const b = product.right.data;
+  const size_t local_bytes = size_t(plan.launch_local_bytes);
   const Device& device = operation.device();
   operation.add([=, &device](sycl::handler& handler) {
     GemmArguments arguments(handler, device, problem);
@@ -251,6 +259,7 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
     arguments.scalar(scalars.beta);
     arguments.add(c.data).add(bias);
     if (workspace != nullptr) arguments.add(workspace);
+    if (local_bytes > 0) arguments.add_local_memory(local_bytes);
     handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
   });
 }
@@ -554,6 +563,9 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   }
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
+  const int64_t itemsize = call.a.type().itemsize;
+  problem.aligned =
+      !reads || (is_aligned(left, call.batch, itemsize) && is_aligned(right, call.batch, itemsize));
   product.batches = merged(call.batch, left, right, output);
   // A kernel of few rows takes the products as they are.
   if (wish.kernel.empty() || gemm_kernel(wish.kernel).most_rows == INT64_MAX)

@@ -140,6 +140,79 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
           takes_interleaved(info)};
 }
 
+// As lib/kernels/gemm_ring.hpp has it: which operand is X, and where K lies.
+struct RingOrder {
+  bool any, a_along, b_along;
+  explicit RingOrder(const GemmProblem& problem)
+      : any(dtype_of(problem.dtype).itemsize == 2),
+        a_along(!problem.transpose_a),
+        b_along(problem.transpose_b) {}
+  bool exchanged() const { return !any && a_along && !b_along; }
+  bool x_across() const { return !any && !(a_along && b_along); }
+  bool both_across() const { return !any && !a_along && !b_along; }
+};
+
+// Stages of 128 bytes of K, two tensor maps, two barriers a stage, and `more` bytes of local memory. A
+// work-group does as many tiles as give each compute unit one; a batch's matrices need maps of their own,
+// and so one tile each. Two groups of warps with the most sums are short of registers: a whole group of
+// warps copies then, to leave them its own.
+GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
+                   const funlib_device_info& info, int64_t most_outputs, int64_t more) {
+  constexpr int64_t line = 128, alignment = 1024, map_bytes = 128, barrier_bytes = 8;
+  constexpr int64_t most_extent = INT32_MAX - 1024;
+  const int64_t warp_groups = p[0], rows = p[1], columns = p[2], stages = p[3];
+  const bool exchanged = RingOrder(problem).exchanged();
+  const bool short_of_registers = warp_groups == 2 && rows * columns == most_outputs;
+  GemmPlan plan{1, warp_groups * 128 + (short_of_registers ? 128 : 32),
+                exchanged ? columns : warp_groups * rows, exchanged ? warp_groups * rows : columns,
+                0};
+  plan.launch_local_bytes = alignment + stages * (warp_groups * rows + columns) * line + more +
+                            2 * map_bytes + 2 * barrier_bytes * stages;
+  plan.workspace_elements = 2 * map_bytes / problem.sums().itemsize;
+  if (problem.batches == 1)
+    plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
+  plan.arguments = {plan.groups(problem)};
+  if (info.architecture == nullptr || info.architecture != std::string("sm_90a"))
+    plan.objection = "needs the instructions of NVIDIA's sm_90a";
+  else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
+    plan.objection = "rounds float32 to TF32, which precision does not allow";
+  else if (!problem.aligned)
+    plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
+  else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
+    plan.objection = concat("takes extents up to ", most_extent);
+  else if (rows * columns > most_outputs)
+    plan.objection = concat("keeps at most ", most_outputs / 128, " sums a work-item, not ",
+                            rows * columns / 128);
+  return plan;
+}
+
+GemmPlan wgmma_plan(const ParameterValues& p, const GemmProblem& problem,
+                    const funlib_device_info& info) {
+  constexpr int64_t line = 128, most_outputs = 128 * 128;
+  const int64_t rows = p[1], columns = p[2];
+  const Dtype& type = dtype_of(problem.dtype);
+  const RingOrder order(problem);
+  GemmPlan plan =
+      ring_plan(p, problem, info, most_outputs, order.both_across() ? 2 * columns * line : 0);
+  if (!plan.objection.empty()) return plan;
+  if (order.x_across() && rows != 128)
+    plan.objection = concat("loads ", type.name, " with K across rows by 128 rows, not ", rows);
+  else if (order.both_across() && columns * type.itemsize % line != 0)
+    plan.objection = concat("can't cut ", columns, " columns into lines of ", line, " bytes");
+  return plan;
+}
+
+GemmPlan mma_float64_plan(const ParameterValues& p, const GemmProblem& problem,
+                          const funlib_device_info& info) {
+  return ring_plan(p, problem, info, 64 * 128, 0);
+}
+
+// Types of two bytes have the wider tile; the others need rows of 128 to load them into registers.
+ParameterValues wgmma_fit(const Dtype& type, const funlib_device_info&) {
+  return type.itemsize == 2 ? ParameterValues{2, 64, 256, 4, 16}
+                            : ParameterValues{2, 128, 128, 4, 16};
+}
+
 // One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K
 // where these are too few to fill the device.
 GemmPlan few_rows_plan(const ParameterValues& p, const GemmProblem& problem,
@@ -394,6 +467,30 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"INTERLEAVED", 0, {0, 1}}},
        matrix_engine_plan,
        matrix_engine_fit},
+      {"gemm_wgmma",
+       "Hopper's matrix engines, fed by bulk copies that run beside them",
+       "gemm_wgmma.cpp",
+       {FUNLIB_FLOAT32, FUNLIB_FLOAT16, FUNLIB_BFLOAT16, FUNLIB_INT8},
+       {{"WARP_GROUPS", 2, {1, 2}},
+        {"ROWS", 64, {64, 128}},
+        {"COLUMNS", 256, {64, 128, 256}},
+        {"STAGES", 4, {2, 3, 4, 5, 6, 8}},
+        {"BAND", 16, {4, 8, 16, 32}}},
+       wgmma_plan,
+       wgmma_fit,
+       "gpu"},
+      {"gemm_mma_float64",
+       "float64 on Hopper's matrix engines, fed by bulk copies",
+       "gemm_mma_float64.cpp",
+       {FUNLIB_FLOAT64},
+       {{"WARP_GROUPS", 2, {1, 2}},
+        {"ROWS", 64, {32, 64}},
+        {"COLUMNS", 128, {64, 128}},
+        {"STAGES", 5, {2, 3, 4, 5, 6}},
+        {"BAND", 16, {4, 8, 16, 32}}},
+       mma_float64_plan,
+       nullptr,
+       "gpu"},
       {"gemv",
        "at most 4 rows of A: B read once, coalesced, by sub-groups that share K",
        "gemv.cpp",
@@ -494,6 +591,9 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",
                   info.max_work_group_size);
   const int64_t local_bytes = plan.local_elements * problem.sums().itemsize;
+  if (local_bytes + plan.launch_local_bytes > info.local_memory_bytes)
+    return concat(name, " needs ", local_bytes + plan.launch_local_bytes,
+                  " bytes of local memory; ", info.name, " has ", info.local_memory_bytes);
   // CUDA has more, but not for variables of a fixed size.
   constexpr int64_t most_on_cuda = 48 * 1024;
   const int64_t offered = info.backend == std::string("cuda")

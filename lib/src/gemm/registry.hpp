@@ -32,10 +32,12 @@ struct GemmProblem {
   funlib_activation activation = FUNLIB_ACTIVATION_NONE;
   int64_t panel_width = 0;  // columns of a panel of packed B; 0: B is a matrix
   funlib_precision precision = FUNLIB_PRECISION_DEFAULT;
+  // All rows of A and B, as they are stored, begin at multiples of 16 bytes.
+  bool aligned = true;
 
   auto key() const {
     return std::make_tuple(m, n, k, batches, int(dtype), int(out_dtype), transpose_a, transpose_b,
-                           int(bias), int(activation), panel_width, int(precision));
+                           int(bias), int(activation), panel_width, int(precision), aligned);
   }
   const Dtype& sums() const { return dtype_of(dtype_of(dtype).sums); }
 };
@@ -56,6 +58,8 @@ struct GemmPlan {
   // Elements of the sums that a work-group has in a workspace, the kernel's last argument if there are
   // any.
   int64_t workspace_elements = 0;
+  // Bytes of local memory beside that of a fixed size: the kernel's last argument if there are any.
+  int64_t launch_local_bytes = 0;
   // Why these parameters don't fit together or the device; "" if they do.
   std::string objection = "";
 

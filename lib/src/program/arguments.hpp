@@ -35,6 +35,13 @@ class Arguments {
     return *this;
   }
 
+  // Local memory beside the kernel's variables.
+  Arguments& add_local_memory(size_t bytes) {
+    sycl::ext::oneapi::experimental::work_group_memory<unsigned char[]> memory(bytes, handler_);
+    handler_.set_arg(position_++, memory);
+    return *this;
+  }
+
  private:
   sycl::handler& handler_;
   const Device& device_;

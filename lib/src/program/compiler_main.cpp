@@ -47,7 +47,7 @@ sycl::device find_device(const funlib::Message& request) {
 // The compiler reads the target from these alone, once.
 void set_ptx_target(const std::string& target) {
   setenv("SYCL_JIT_AMDGCN_PTX_TARGET_CPU", target.c_str(), 1);
-  setenv("SYCL_JIT_AMDGCN_PTX_TARGET_FEATURES", ("+" + target + ",+ptx80").c_str(), 1);
+  setenv("SYCL_JIT_AMDGCN_PTX_TARGET_FEATURES", ("+" + target + ",+ptx83").c_str(), 1);
 }
 
 // Values of the image's properties: the length in bits, 64 bits wide, and the bytes, six bits a

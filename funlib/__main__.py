@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import funlib
-from funlib import _arguments, _runtime
+from funlib import _arguments, _nvidia, _runtime
 
 if funlib._load_error is None:
     from funlib import _tuner, _tuning
 
 # Variables that change what the SYCL runtime or funlib finds.
 VARIABLES = (
+    "CUDA_",
     "FUNLIB_",
     "OCL_ICD_",
     "ONEAPI_DEVICE_SELECTOR",
@@ -142,16 +143,65 @@ def table_line(table: _tuning.Table) -> str:
     return f"ignored: {table.problem}" if table.problem else f"{len(table.entries)} entries"
 
 
+def adapter_line(runtime: funlib.RuntimeInfo) -> str:
+    """Which CUDA adapter the runtime is given, and why."""
+    wish = os.environ.get("FUNLIB_CUDA_ADAPTER", "")
+    if wish == "off":
+        return "off (FUNLIB_CUDA_ADAPTER)"
+    if not runtime.cuda_adapter:
+        return f"none (FUNLIB_CUDA_ADAPTER is {wish})" if wish else ""
+    if wish:
+        return f"{runtime.cuda_adapter} (FUNLIB_CUDA_ADAPTER)"
+    own = Path(runtime.cuda_adapter).parent.parent == Path(runtime.library).parent
+    return f"{runtime.cuda_adapter} ({'funlib' if own else 'the SYCL runtime'}'s)"
+
+
+def unseen_nvidia(driver: _nvidia.Driver, runtime: funlib.RuntimeInfo) -> list[str]:
+    """Advice where NVIDIA's GPU or driver is there and SYCL shows no device of it."""
+    node = Path("/dev/nvidia0").exists()
+    if not driver.found:
+        return [
+            f"there is an NVIDIA GPU, but not its driver's library ({_nvidia.LIBRARY}). Type\n"
+            "    sudo apt-get install libcuda1\n"
+            "or, for a container, start it with `--gpus all` and "
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        ] * node
+    if driver.error or not driver.devices:
+        variable = "CUDA_VISIBLE_DEVICES"
+        if variable in os.environ:
+            return [f"{variable} may hide NVIDIA's GPUs. Type\n    unset {variable}"]
+        reason = driver.error or "it counts no device"
+        return [f"there is an NVIDIA GPU that its driver does not offer: {reason}"] * node
+    for variable in ("FUNLIB_CUDA_ADAPTER", "ONEAPI_DEVICE_SELECTOR"):
+        if variable in os.environ:
+            return [f"{variable} hides NVIDIA's GPUs. Type\n    unset {variable}"]
+    if not runtime.cuda_adapter:
+        return ["NVIDIA's GPUs need funlib's CUDA adapter, which is missing. " + reinstall_advice()]
+    return [
+        "the SYCL runtime does not show NVIDIA's GPUs. What it loads, and why not, is said by\n"
+        f"    SYCL_UR_TRACE=1 UR_LOG_LOADER='level:debug;output:stderr' {sys.executable} -m funlib "
+        "devices"
+    ]
+
+
+def missing_libdevice(devices: list[funlib.Device], runtime: funlib.RuntimeInfo) -> list[str]:
+    """Advice for NVIDIA's GPUs where their mathematical functions were not found."""
+    if runtime.cuda_toolkit or all(device.backend != "cuda" for device in devices):
+        return []
+    if "FUNLIB_CUDA_TOOLKIT" in os.environ:
+        command = "unset FUNLIB_CUDA_TOOLKIT"
+    else:
+        command = f"{sys.executable} -m pip install 'funlib[cuda]'"
+    return [
+        "NVIDIA's libdevice was not found, which only some kernels need: float64 activations and "
+        f"the like. For them, type\n    {command}"
+    ]
+
+
 def hidden_gpus(devices: list[funlib.Device]) -> list[str]:
-    """Advice on GPUs that the kernel shows but SYCL does not."""
+    """Advice on Intel GPUs that the kernel shows but SYCL does not."""
     backends = {device.backend for device in devices if device.type == "gpu"}
     advice = []
-    if Path("/dev/nvidia0").exists() and "cuda" not in backends:
-        advice.append(
-            "there is an NVIDIA GPU, but no CUDA adapter (libur_adapter_cuda.so.0), which no "
-            "package on PyPI brings. If you have one:\n"
-            "    export UR_ADAPTERS_SEARCH_PATH=<its folder>"
-        )
     nodes = list(Path("/dev/dri").glob("renderD*"))
     vendors = [Path("/sys/class/drm", node.name, "device/vendor") for node in nodes]
     intel = [
@@ -180,6 +230,10 @@ def try_product() -> str:
     return f"8 x 8 by 8 x 8 on {ones.device.name}: right, {seconds:.1f} s"
 
 
+def reinstall_advice() -> str:
+    return f"Type\n    {sys.executable} -m pip install --force-reinstall --no-deps funlib"
+
+
 def report(name: str, value: object) -> None:
     print(f"{name:<16}{value or 'not found'}")
 
@@ -188,7 +242,6 @@ def doctor() -> int:
     """Prints what was found and, for what is missing, what to type. Returns 0 if kernels can be
     compiled and run here, else 1."""
     install = f"Type\n    {_runtime.install_command()}"
-    reinstall = f"Type\n    {sys.executable} -m pip install --force-reinstall --no-deps funlib"
     problems = []
     report("Python", f"{platform.python_version()} ({sys.executable})")
     report("system", platform.platform())
@@ -208,13 +261,17 @@ def doctor() -> int:
     report("libsycl", runtime.sycl_library)
     report("compiler", runtime.compiler)
     report("OpenCL CPU", runtime.opencl_cpu)
+    driver = _nvidia.find_driver()
+    report("NVIDIA driver", driver)
+    report("CUDA adapter", adapter_line(runtime))
+    report("libdevice", runtime.cuda_toolkit and Path(runtime.cuda_toolkit, "nvvm", "libdevice"))
     report("kernel sources", runtime.kernel_sources)
     report("kernel cache", cache_line(funlib.cache_info()))
     if not _tuning.enabled():
         report("tuning", "off")
     if not os.access(runtime.compiler, os.X_OK):
         named = "FUNLIB_COMPILER" in os.environ
-        command = "Type\n    unset FUNLIB_COMPILER" if named else reinstall
+        command = "Type\n    unset FUNLIB_COMPILER" if named else reinstall_advice()
         problems.append(
             f"the compiler program ({runtime.compiler or 'funlib-compiler'}) was not found. "
             f"{command}"
@@ -227,6 +284,8 @@ def doctor() -> int:
     except funlib.FunlibError as error:
         problems.append(f"the SYCL runtime can't list devices: {error}")
     for device in devices:
+        if device.architecture:
+            report("architecture", f"{device.architecture} ({device.name})")
         for table in _tuning.tables(device):
             report("tuning", f"{table.path} ({table_line(table)}) for {device.name}")
     for line in adapters(Path(runtime.sycl_library).parent):
@@ -244,7 +303,10 @@ def doctor() -> int:
         )
     else:
         problems.append(f"no SYCL device was found. {install}")
-    return conclude(problems, hidden_gpus(devices))
+    advice = hidden_gpus(devices) + missing_libdevice(devices, runtime)
+    if all(device.backend != "cuda" for device in devices):
+        advice += unseen_nvidia(driver, runtime)
+    return conclude(problems, advice)
 
 
 def conclude(problems: list[str], advice: list[str]) -> int:

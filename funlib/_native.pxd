@@ -29,6 +29,8 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* compiler
         const char* opencl_cpu
         const char* kernel_sources
+        const char* cuda_adapter
+        const char* cuda_toolkit
     funlib_status funlib_runtime_get_info(funlib_runtime_info*)
 
     ctypedef struct funlib_cache_info:
@@ -57,6 +59,7 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* driver
         const char* type
         const char* matrix_types
+        const char* architecture
         const char* identity
         int64_t compute_units
         int64_t local_memory_bytes
@@ -79,6 +82,7 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* vendor
         const char* backend
         int32_t profiling
+        const int64_t* index
     funlib_status funlib_queue_register(const char*, const funlib_queue_options*, funlib_queue**)
     funlib_status funlib_queue_unregister(const char*)
     funlib_status funlib_queue_get(const char*, funlib_queue**)

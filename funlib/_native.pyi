@@ -6,6 +6,8 @@ class RuntimeInfo(NamedTuple):
     compiler: str
     opencl_cpu: str
     kernel_sources: str
+    cuda_adapter: str
+    cuda_toolkit: str
 
 class CacheInfo(NamedTuple):
     directory: str

@@ -97,7 +97,9 @@ cdef str dtype_name(int code):
 
 
 RuntimeInfo = namedtuple(
-    "RuntimeInfo", "library sycl_library compiler opencl_cpu kernel_sources", module="funlib"
+    "RuntimeInfo",
+    "library sycl_library compiler opencl_cpu kernel_sources cuda_adapter cuda_toolkit",
+    module="funlib",
 )
 CacheInfo = namedtuple(
     "CacheInfo", "directory mode max_bytes compilations disk_hits rejected", module="funlib"
@@ -111,8 +113,10 @@ def version():
 
 def runtime_info():
     """Paths of the pieces of the runtime: `library` (libfunlib), `sycl_library`, `compiler`
-    (program), `opencl_cpu` (Intel's OpenCL CPU runtime), each "" where it was not found; and
-    `kernel_sources`: "embedded" or the directory that FUNLIB_KERNEL_DIR names."""
+    (program), `opencl_cpu` (Intel's OpenCL CPU runtime), `cuda_adapter` (by which NVIDIA's GPUs are
+    found) and `cuda_toolkit` (the folder with nvvm/libdevice, NVIDIA's mathematical functions),
+    each "" where it was not found; and `kernel_sources`: "embedded" or the directory that
+    FUNLIB_KERNEL_DIR names."""
     cdef funlib_runtime_info info
     cdef funlib_status status
     with nogil:
@@ -124,6 +128,8 @@ def runtime_info():
         text(info.compiler),
         text(info.opencl_cpu),
         text(info.kernel_sources),
+        text(info.cuda_adapter),
+        text(info.cuda_toolkit),
     )
 
 

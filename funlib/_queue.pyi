@@ -43,6 +43,8 @@ class Device:
     @property
     def matrix_types(self) -> tuple[str, ...]: ...
     @property
+    def architecture(self) -> str: ...
+    @property
     def identity(self) -> str: ...
     @property
     def host_accessible(self) -> bool: ...
@@ -65,7 +67,7 @@ class Queue:
 def devices() -> list[Device]: ...
 def register_queue(
     name: str,
-    device: str = "any",
+    device: str | Device = "any",
     vendor: str | None = None,
     backend: str | None = None,
     profiling: bool = True,

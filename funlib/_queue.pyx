@@ -36,7 +36,8 @@ cdef class Device:
     """What funlib knows of one SYCL device. Read only; made by devices().
 
     Sizes are in bytes. `type` is "cpu", "gpu" or "accelerator"; `backend` "opencl", "level_zero",
-    "cuda", "hip" or "other"; `matrix_types` names what its matrix engines multiply; `identity`
+    "cuda", "hip" or "other"; `matrix_types` names what its matrix engines multiply;
+    `architecture` is the target of an NVIDIA GPU's code, "sm_90a", and "" for others; `identity`
     tells its kind from others (32 hexadecimal digits; the driver isn't in them); `host_accessible`
     says that host views of its tensors are zero-copy.
     """
@@ -57,6 +58,7 @@ cdef class Device:
     cdef readonly bint fp64
     cdef readonly bint fp16
     cdef readonly tuple matrix_types
+    cdef readonly str architecture
     cdef readonly str identity
     cdef readonly bint host_accessible
 
@@ -99,6 +101,7 @@ cdef object device_at(int64_t index):
     device.fp64 = info.has_fp64 != 0
     device.fp16 = info.has_fp16 != 0
     device.matrix_types = tuple(text(info.matrix_types).split())
+    device.architecture = text(info.architecture)
     device.identity = text(info.identity)
     device.host_accessible = info.host_accessible != 0
     return device
@@ -216,7 +219,7 @@ cdef inline const char* pointer(bytes string) except? NULL:
 def register_queue(name, device="any", vendor=None, backend=None, profiling=True):
     """Makes an in-order queue and files it under a name.
 
-    device: "gpu", "cpu", "accelerator" or "any" (GPUs first, then CPUs). vendor: a part of the
+    device: "gpu", "cpu", "accelerator" or "any" (GPUs first, then CPUs), or one of devices(). vendor: a part of the
     vendor's name, case ignored. backend: "opencl", "level_zero", "cuda" or "hip". profiling: events
     carry device times.
 
@@ -226,7 +229,8 @@ def register_queue(name, device="any", vendor=None, backend=None, profiling=True
     if name is None:
         raise TypeError("name must be a str, not None")
     cdef bytes name_bytes = encoded(name, "name")
-    cdef bytes device_bytes = encoded(device, "device")
+    cdef int64_t index = device.index if isinstance(device, Device) else -1
+    cdef bytes device_bytes = None if isinstance(device, Device) else encoded(device, "device")
     cdef bytes vendor_bytes = encoded(vendor, "vendor")
     cdef bytes backend_bytes = encoded(backend, "backend")
     cdef const char* name_pointer = pointer(name_bytes)
@@ -237,6 +241,7 @@ def register_queue(name, device="any", vendor=None, backend=None, profiling=True
     options.vendor = pointer(vendor_bytes)
     options.backend = pointer(backend_bytes)
     options.profiling = bool(profiling)
+    options.index = &index if index >= 0 else NULL
     with nogil:
         status = funlib_queue_register(name_pointer, &options, &queue)
     check(status)

@@ -4,6 +4,7 @@
     python perf/compare.py --shapes square 64x1000x64 --dtype float32 int32 --peers numpy torch
     python perf/compare.py --peer-python dpnp=other/bin/python
     python perf/compare.py --json perf/results/compare-cpu.json
+    python perf/compare.py --queue gpu --dtype float32 tf32 bfloat16
 
 Shapes are M x K x N. Peers are those that compute where the queue does (the CPU for a CPU device)
 and are installed, or the ones named. A peer of another environment is measured in a process under
@@ -42,17 +43,18 @@ class Funlib(peers.Peer):
     def __init__(self, funlib, queue):
         super().__init__(peers.place_of(queue.device))
         self.funlib, self.queue = funlib, queue
-        self.dtypes = sorted({dtype for kernel in funlib.kernels() for dtype in kernel.dtypes})
+        self.dtypes = {dtype for kernel in funlib.kernels() for dtype in kernel.dtypes}
+        self.dtypes.add(peers.TF32)
 
-    def prepare(self, a, b):
+    def prepare(self, a, b, precision=None):
         device_a = self.funlib.DeviceTensor.from_numpy(a, queue=self.queue)
         device_b = self.funlib.DeviceTensor.from_numpy(b, queue=self.queue)
         self.queue.wait()
-        return peers.FunlibCall(self.funlib, self.queue, device_a, device_b, kernel=None)
+        return peers.FunlibCall(self.funlib, self.queue, device_a, device_b, None, precision)
 
     def kernel(self, call):
         """The registry's entry of the kernel that a call uses."""
-        name = self.funlib.explain(call.a, call.b).kernel
+        name = self.funlib.explain(call.a, call.b, precision=call.wish["precision"]).kernel
         return next(kernel for kernel in self.funlib.kernels() if kernel.name == name)
 
 
@@ -62,13 +64,14 @@ class Funlib(peers.Peer):
 def measure_shape(ours, others, shape, dtype, progress):
     """The rows of one shape (M, K, N) and data type: funlib (`ours`, a Funlib) and then the peers
     that can do the type. Raises peer_process.PeerError if a peer's process fails."""
-    a, b = bench_gemm.random_inputs(shape, dtype)
-    reference = expected.gemm(a, b)
+    precision = "tf32" if dtype == peers.TF32 else None
+    a, b = bench_gemm.random_inputs(shape, "float32" if precision else dtype)
+    reference = expected.gemm(a, b, precision=precision)
     calls, first = {}, {}
     for peer in (ours, *others):
         progress.step(f"{dtype} {bench_gemm.text_of(shape)} {peer.name}")
         if dtype in peer.dtypes:
-            calls[peer.name] = peer.prepare(a, b)
+            calls[peer.name] = peer.prepare(a, b, precision)
             first_ns, result = calls[peer.name].checked()
             first[peer.name] = (first_ns, *bench_gemm.check(result, reference))
     timed = common.measure_in_blocks(calls, CELL_SECONDS)
@@ -281,7 +284,9 @@ def main(argv=None):
     with ExitStack() as stack:
         try:
             shapes = bench_gemm.parse_shapes(arguments.shapes)
-            dtypes = bench_gemm.parse_names(arguments.dtype, bench_gemm.DTYPES, "data type")
+            dtypes = bench_gemm.parse_names(
+                arguments.dtype, [*bench_gemm.DTYPES, peers.TF32], "data type"
+            )
             names = bench_gemm.parse_names(arguments.peers or [], list(peers.PEERS), "peer")
             pythons = parse_pythons(arguments.peer_python)
             queue = common.select_queue(funlib, arguments.queue)

@@ -110,9 +110,24 @@ def integer_gemm(a, b, c, alpha, beta, bias, activation):
     return activated(expected.astype(np.int32), activation), np.zeros(shape)
 
 
-def gemm(a, b, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, out_dtype=None):
+# What an operand is off by, relatively, when it is cut to the 10 bits of mantissa of TF32.
+TF32_ROUNDING = 2.0**-10
+
+
+def gemm(
+    a,
+    b,
+    c=None,
+    alpha=1.0,
+    beta=0.0,
+    bias=None,
+    activation=None,
+    out_dtype=None,
+    precision=None,
+):
     """(expected, bound) for act(alpha * a @ b + beta * c + bias) of NumPy arrays, a and b of at
-    least two dimensions and of one data type. out_dtype: None is output_of(a.dtype).
+    least two dimensions and of one data type. out_dtype: None is output_of(a.dtype). precision:
+    "tf32" where a and b may have been rounded to TF32.
 
     With beta == 0, c is not read; with alpha == 0, a and b are not. For float types, expected is
     float64 and bound the largest allowed difference, element by element; for integers, expected is
@@ -139,6 +154,8 @@ def gemm(a, b, c=None, alpha=1.0, beta=0.0, bias=None, activation=None, out_dtyp
             expected = expected + bias.astype(np.float64)
             magnitude = magnitude + abs(bias.astype(np.float64))
         bound = gamma(operations, sums) * magnitude
+        if precision == "tf32":
+            bound += 2 * TF32_ROUNDING * magnitude
         if magnitude.any():
             bound += operations * (1 + abs(alpha)) * float(float_info(sums).tiny)
         # What is not finite is not off by something.

@@ -5,7 +5,7 @@ of the runtime. The times are taken in the process that computes; what passes be
 requests and answers, one JSON object a line, and matrices in files of a temporary folder.
 
     {"do": "describe"}                                    {"missing": text or null, ...describe()}
-    {"do": "prepare", "shape": [M, K, N], "dtype": name}  {}
+    {"do": "prepare", "shape": [M, K, N], "dtype": name, "precision": name or null}  {}
     {"do": "checked"}                                     {"total_ns": number}
     {"do": "block", "count": number}                      {"samples": [...], "settled": boolean}
 
@@ -45,7 +45,7 @@ class RemotePeer(peers.Peer):
 
     def __init__(self, peer, place, python):
         super().__init__(place)
-        self.name, self.places, self.dtypes = peer.name, peer.places, peer.dtypes
+        self.name, self.places, self.dtypes = peer.name, peer.places, peer(place).dtypes
         self.python = python
         self.process = None
         self.folder = tempfile.TemporaryDirectory(prefix="funlib-peer-")
@@ -86,11 +86,12 @@ class RemotePeer(peers.Peer):
     def describe(self):
         return self.description
 
-    def prepare(self, a, b):
+    def prepare(self, a, b, precision=None):
         folder = Path(self.folder.name)
         a.tofile(folder / A)
         b.tofile(folder / B)
-        self.ask(do="prepare", shape=[*a.shape, b.shape[1]], dtype=a.dtype.name)
+        shape = [*a.shape, b.shape[1]]
+        self.ask(do="prepare", shape=shape, dtype=a.dtype.name, precision=precision)
         return RemoteCall(self, (a.shape[0], b.shape[1]), a.dtype)
 
     def close(self):
@@ -139,12 +140,12 @@ class Server:
         process = f"a process of its own (Python {platform.python_version()})"
         return {"missing": None, **self.peer.describe(), "process": process}
 
-    def prepare(self, shape, dtype):
+    def prepare(self, shape, dtype, precision):
         m, k, n = shape
         self.call = None  # frees what the last one held
         a = np.fromfile(self.folder / A, dtype).reshape(m, k)
         b = np.fromfile(self.folder / B, dtype).reshape(k, n)
-        self.call = self.peer.prepare(a, b)
+        self.call = self.peer.prepare(a, b, precision)
         return {}
 
     def checked(self):

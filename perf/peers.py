@@ -14,6 +14,9 @@ import common
 import expected
 import numpy as np
 
+# float32 that may be rounded to TF32, as a data type of `Peer.dtypes`.
+TF32 = "tf32"
+
 # ---- calls -----------------------------------------------------------------------------------
 
 
@@ -42,8 +45,9 @@ class Call:
 class FunlibCall(Call):
     """One way to multiply on the device: a kernel by name, or (kernel None) the dispatch."""
 
-    def __init__(self, funlib, queue, a, b, kernel):
-        self.funlib, self.queue, self.a, self.b, self.kernel = funlib, queue, a, b, kernel
+    def __init__(self, funlib, queue, a, b, kernel, precision=None):
+        self.funlib, self.queue, self.a, self.b = funlib, queue, a, b
+        self.wish = {"kernel": kernel, "precision": precision}
 
     def checked(self):
         dtype = expected.output_of(self.a.dtype)
@@ -51,13 +55,13 @@ class FunlibCall(Call):
         out = self.funlib.DeviceTensor.full(shape, expected.poison(dtype), dtype, self.queue)
         out.wait()
         start = common.now_ns()
-        self.funlib.gemm(self.a, self.b, out=out, kernel=self.kernel).wait()
+        self.funlib.gemm(self.a, self.b, out=out, **self.wish).wait()
         return common.now_ns() - start, out.to_host()
 
     def __call__(self):
-        gemm, a, b, kernel = self.funlib.gemm, self.a, self.b, self.kernel
+        gemm, a, b, wish = self.funlib.gemm, self.a, self.b, self.wish
         start = common.now_ns()
-        c = gemm(a, b, kernel=kernel)
+        c = gemm(a, b, **wish)
         c.wait()
         event = c.event
         del c
@@ -118,6 +122,79 @@ class TorchCall(Call):
         c = matmul(a, b)
         del c
         return common.now_ns() - start, None
+
+
+class TorchCudaCall(TorchCall):
+    """PyTorch's product (cuBLAS) on the current NVIDIA GPU. Its kernel time is that of replays of a
+    CUDA graph with many products, for each: without gaps between launches."""
+
+    GRAPH_SECONDS = 1e-3  # of products in a graph, about
+    MOST_PRODUCTS = 50
+
+    def __init__(self, torch, a, b, precision=None):
+        super().__init__(torch, a, b)
+        self.precision = precision
+        self.graph = None
+
+    def tensor(self, array):
+        return super().tensor(array).cuda()
+
+    def allow(self):
+        """PyTorch's switch is a global one."""
+        self.torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
+
+    def checked(self):
+        torch = self.torch
+        self.allow()
+        shape = (self.a.shape[0], self.b.shape[1])
+        poison = float(expected.poison(self.dtype))
+        out = torch.full(shape, poison, dtype=self.a.dtype, device="cuda")
+        torch.cuda.synchronize()
+        start = common.now_ns()
+        torch.matmul(self.a, self.b, out=out)
+        torch.cuda.synchronize()
+        total = common.now_ns() - start
+        return total, out.cpu().view(getattr(torch, self.bits())).numpy().view(self.dtype)
+
+    def __call__(self):
+        matmul, synchronize, a, b = self.torch.matmul, self.torch.cuda.synchronize, self.a, self.b
+        start = common.now_ns()
+        c = matmul(a, b)
+        synchronize()
+        del c
+        return common.now_ns() - start, None
+
+    def capture(self, seconds):
+        """Records a graph of products that take `seconds` each, about."""
+        torch = self.torch
+        self.products = max(1, min(self.MOST_PRODUCTS, int(self.GRAPH_SECONDS / seconds)))
+        self.out = torch.matmul(self.a, self.b)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.matmul(self.a, self.b, out=self.out)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(self.products):
+                torch.matmul(self.a, self.b, out=self.out)
+        self.start = torch.cuda.Event(enable_timing=True)
+        self.end = torch.cuda.Event(enable_timing=True)
+
+    def kernel_ns(self):
+        """Nanoseconds of a product, of one replay."""
+        self.start.record()
+        self.graph.replay()
+        self.end.record()
+        self.end.synchronize()
+        return int(self.start.elapsed_time(self.end) * 1e6 / self.products)
+
+    def block(self, count):
+        self.allow()
+        totals = [total for total, _ in super().block(count)]
+        if self.graph is None:
+            self.capture(min(totals) / 1e9)
+        return [(total, self.kernel_ns()) for total in totals]
 
 
 class DpnpCall(Call):
@@ -185,9 +262,10 @@ class Peer:
         """({what: version}, number of threads or None)."""
         raise NotImplementedError
 
-    def prepare(self, a, b):
+    def prepare(self, a, b, precision=None):
         """A Call that forms a @ b. a, b: C-contiguous ndarrays of one of `dtypes`, which are copied
-        where the peer does not compute on them as they are."""
+        where the peer does not compute on them as they are. precision: "tf32" lets float32 be
+        rounded to TF32."""
         raise NotImplementedError
 
     def close(self):
@@ -205,7 +283,7 @@ class Numpy(Peer):
     def parts(self):
         return {"NumPy": np.__version__, "BLAS": common.numpy_blas()}, common.numpy_threads()
 
-    def prepare(self, a, b):
+    def prepare(self, a, b, precision=None):
         return NumpyCall(a, b)
 
 
@@ -214,24 +292,35 @@ class Torch(Peer):
 
     name = "torch"
     package = "torch"
-    places = ("cpu",)
+    places = ("cpu", "cuda")
     dtypes = ("float16", "bfloat16", "float32", "float64", "int32")
+
+    def __init__(self, place):
+        super().__init__(place)
+        if place == "cuda":  # cuBLAS has no product of int32
+            self.dtypes = ("float16", "bfloat16", "float32", "float64", TF32)
 
     def load(self):
         import torch
 
         torch.set_grad_enabled(False)
+        if self.place == "cuda" and not torch.cuda.is_available():
+            raise OSError(f"PyTorch {torch.__version__} sees no NVIDIA GPU")
         self.torch = torch
 
     def parts(self):
         versions = {"PyTorch": self.torch.__version__}
+        if self.place == "cuda":
+            return versions | {"CUDA": self.torch.version.cuda}, None
         for line in self.torch.__config__.show().splitlines():
             _, found, version = line.partition("Math Kernel Library Version ")
             if found:
                 versions["MKL"] = version.split()[0]
         return versions, self.torch.get_num_threads()
 
-    def prepare(self, a, b):
+    def prepare(self, a, b, precision=None):
+        if self.place == "cuda":
+            return TorchCudaCall(self.torch, a, b, precision)
         return TorchCall(self.torch, a, b)
 
 
@@ -266,7 +355,7 @@ class Dpnp(Peer):
         }
         return versions, device.max_compute_units
 
-    def prepare(self, a, b):
+    def prepare(self, a, b, precision=None):
         return DpnpCall(self.dpnp, self.queue, a, b)
 
 

@@ -235,6 +235,7 @@ def test_many_work_groups(queue, kernel):
 @each_kernel
 def test_offsets_beyond_32_bits(queue, kernel):
     """Operands whose last row is 2**31 elements away. Only pages that are touched take memory."""
+    rows_for(queue, kernel, 1)
     stride = 2**30 + 16
     elements = 2 * stride + 256
     if queue.device.max_allocation < 4 * elements:
@@ -259,6 +260,7 @@ def test_offsets_beyond_32_bits(queue, kernel):
 @each_kernel
 def test_more_work_items_than_32_bits_count(queue, kernel):
     """A row so wide that the work-groups that cover it hold more than 2**31 work-items."""
+    rows_for(queue, kernel, 1)
     columns = 2**27 + 16
     if queue.device.max_allocation < 4 * columns:
         pytest.skip(f"the device allocates at most {queue.device.max_allocation} bytes at once")
@@ -410,6 +412,7 @@ def test_alpha_zero_reads_no_input(queue, kernel, dtype):
 
 @each_kernel_and_dtype
 def test_k_zero_scales_c(queue, kernel, dtype):
+    rows_for(queue, kernel, 4, dtype)
     a, b = DeviceTensor((4, 0), dtype, queue=queue), DeviceTensor((0, 6), dtype, queue=queue)
     c = np.arange(24).reshape(4, 6).astype(expected.output_of(dtype))
     (out,) = tensors(queue, c)
@@ -435,6 +438,7 @@ def test_scalars_that_are_not_finite(queue, kernel, dtype):
 
 @each_kernel
 def test_int32_wraps(queue, kernel):
+    rows_for(queue, kernel, 2, "int32")
     most, least = np.iinfo(np.int32).max, np.iinfo(np.int32).min
     a = np.array([[most, most, 1], [least, least, least]], np.int32)
     b = np.array([[most, 1], [2, least], [1, 1]], np.int32)

@@ -23,14 +23,16 @@ struct CopyStridedArguments {
   int64 shape[8];
   int64 destination_strides[8];
   int64 source_strides[8];
+  int64 unused;  // whole pieces of 16 bytes
 };
 
 }  // namespace funlib
 
 FUNLIB_KERNEL(1, 256)
-void copy_strided(funlib::CopyStridedArguments arguments, funlib::Element* destination,
-                  const funlib::Element* source) {
+void copy_strided(FUNLIB_STRUCT(13, funlib::CopyStridedArguments, arguments),
+                  funlib::Element* destination, const funlib::Element* source) {
   using namespace funlib;
+  FUNLIB_RECEIVE(13, CopyStridedArguments, arguments)
   int64 rest = global_id<1>(0);
   if (rest >= arguments.total) return;
   int64 to = 0, from = 0;

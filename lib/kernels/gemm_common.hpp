@@ -43,6 +43,23 @@ inline Acc element_b(const T* B, int64 ldb, int64 k, int64 j) {
 #endif
 }
 
+// An element of the bias, which nothing writes while a kernel runs: on NVIDIA GPUs, one load can then serve
+// several outputs between which results are stored.
+template <typename Element>
+inline Acc bias_at(const Element* bias, int64 i) {
+#if defined(__NVPTX__)
+  if constexpr (sizeof(Element) == 8)
+    return Acc(
+        __builtin_bit_cast(Element, __nvvm_ldg_d(reinterpret_cast<const double*>(bias + i))));
+  else if constexpr (sizeof(Element) == 4)
+    return Acc(__builtin_bit_cast(Element, __nvvm_ldg_i(reinterpret_cast<const int*>(bias + i))));
+  else
+    return Acc(__builtin_bit_cast(Element, __nvvm_ldg_s(reinterpret_cast<const short*>(bias + i))));
+#else
+  return Acc(bias[i]);
+#endif
+}
+
 // The epilogue, for outputs one by one.
 struct Output {
   Out* C;
@@ -58,9 +75,9 @@ struct Output {
     Acc value = alpha * sum;
     if (beta != Acc(0)) value += beta * Acc(C[i * ldc + j]);
 #if FUNLIB_BIAS == FUNLIB_BIAS_ROW
-    value += Acc(bias[j]);
+    value += bias_at(bias, j);
 #elif FUNLIB_BIAS == FUNLIB_BIAS_COLUMN
-    value += Acc(bias[i]);
+    value += bias_at(bias, i);
 #endif
     return activate<FUNLIB_ACTIVATION>(value);
   }
@@ -99,12 +116,21 @@ inline Tile output_tile(int64 M, int64 N, int64 rows, int64 columns, const Batch
 
 }  // namespace funlib
 
-#define FUNLIB_GEMM_ARGUMENTS                                                            \
-  funlib::GemmShape shape, funlib::Scalar alpha, const funlib::T *A, const funlib::T *B, \
+// Pieces of GemmShape, without and with its batches.
+#if FUNLIB_BATCHED
+#define FUNLIB_SHAPE_PIECES 20
+#else
+#define FUNLIB_SHAPE_PIECES 7
+#endif
+#define FUNLIB_GEMM_SHAPE FUNLIB_STRUCT(FUNLIB_SHAPE_PIECES, funlib::GemmShape, shape)
+
+#define FUNLIB_GEMM_ARGUMENTS                                                      \
+  FUNLIB_GEMM_SHAPE, funlib::Scalar alpha, const funlib::T *A, const funlib::T *B, \
       funlib::Scalar beta, funlib::Out *C, const funlib::Out *bias
 
 // The names of the formulas, at the top of a kernel.
 #define FUNLIB_GEMM_NAMES                                                                 \
+  FUNLIB_RECEIVE(FUNLIB_SHAPE_PIECES, funlib::GemmShape, shape)                           \
   [[maybe_unused]] const funlib::int64 M = shape.m, N = shape.n, K = shape.k;             \
   [[maybe_unused]] const funlib::int64 lda = shape.lda, ldb = shape.ldb, ldc = shape.ldc; \
   [[maybe_unused]] const funlib::Batches& batches = shape.batches;

@@ -113,7 +113,7 @@ inline void read(const T* X, int64 ld, int64 first_line, int64 lines, int64 firs
 }
 
 // Rows `row` .. of M, columns k0 .. of K.
-inline void fill(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int64 k0, int64 K,
+inline void fill_a(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int64 k0, int64 K,
                  bool aligned) {
 #if FUNLIB_TRANSPOSE_A
   read<TILE_K, TILE_M>(A, lda, k0, K, row, M, aligned, [&](int k, int i, Vector value) {
@@ -127,7 +127,7 @@ inline void fill(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int64
 }
 
 // Rows k0 .. of K, columns `column` .. of N.
-inline void fill(LocalB& local, const T* B, int64 ldb, int64 k0, int64 K, int64 column, int64 N,
+inline void fill_b(LocalB& local, const T* B, int64 ldb, int64 k0, int64 K, int64 column, int64 N,
                  bool aligned) {
 #if FUNLIB_TRANSPOSE_B
   read<TILE_N, TILE_K>(B, ldb, column, N, k0, K, aligned, [&](int j, int k, Vector value) {
@@ -179,8 +179,8 @@ void gemm_matrix_engine(FUNLIB_GEMM_ARGUMENTS) {
 #pragma unroll
     for (int j = 0; j < across_tiles; ++j) sum[i][j].clear();
   for (int64 k0 = 0; k0 < K; k0 += TILE_K) {
-    fill(a_local, A, lda, tile.row, M, k0, K, a_aligned);
-    fill(b_local, B, ldb, k0, K, tile.column, N, b_aligned);
+    fill_a(a_local, A, lda, tile.row, M, k0, K, a_aligned);
+    fill_b(b_local, B, ldb, k0, K, tile.column, N, b_aligned);
     barrier<2>();
 #pragma unroll
     for (int k = 0; k < TILE_K; k += ENGINE_K) {

@@ -17,7 +17,7 @@ namespace funlib {
 // elements from the operand's start. Strides of A and B may be zero or negative.
 struct Batches {
   static constexpr int most_dimensions = 6;
-  long long count;
+  long long count = 1;
   long long dimensions;              // of more than one matrix; 0 for a single product
   long long shape[most_dimensions];  // 1 beyond `dimensions`
   long long a_strides[most_dimensions];
@@ -26,6 +26,7 @@ struct Batches {
 };
 
 // What a kernel is told beside pointers and scalars: one argument, since each costs the runtimes time.
+// Kernels for single products need not receive `batches`.
 struct GemmShape {
   static constexpr int most_extra = 8;
   long long m, n, k;

@@ -9,7 +9,7 @@
 #include "gemm_common.hpp"
 
 FUNLIB_KERNEL(1, 256)
-void gemm_sum_slices(funlib::GemmShape shape, funlib::Scalar alpha, const funlib::Acc* P,
+void gemm_sum_slices(FUNLIB_GEMM_SHAPE, funlib::Scalar alpha, const funlib::Acc* P,
                      funlib::Scalar beta, funlib::Out* C, const funlib::Out* bias) {
   using namespace funlib;
   FUNLIB_GEMM_NAMES

@@ -419,11 +419,53 @@ void gpu_parameters() {
   }
 }
 
+// gemm_wgmma on a Hopper GPU of which only the description is here.
+void hopper_parameters() {
+  const GemmKernel& kernel = gemm_kernel("gemm_wgmma");
+  funlib_device_info info{};
+  info.type = "gpu";
+  info.backend = "cuda";
+  info.architecture = "sm_90a";
+  info.compute_units = 132;
+  info.local_memory_bytes = 232448;
+  for (const funlib_dtype dtype : kernel.dtypes) {
+    const auto values = kernel.fit(dtype_of(dtype), info);
+    CHECK(kernel.parse(kernel.text_of(values), kernel.defaults()) == values);  // all are legal
+    for (const int layout : {0, 1, 2, 3})
+      for (const int64_t extent : {0, 1, 1000, 10000}) {
+        GemmProblem problem{std::max<int64_t>(extent, 1), 1000, extent, 1, dtype, dtype};
+        problem.transpose_a = layout / 2 != 0;
+        problem.transpose_b = layout % 2 != 0;
+        CHECK((kernel.plan(values, problem, info).objection == "") == (dtype != FUNLIB_FLOAT32));
+        problem.precision = FUNLIB_PRECISION_TF32;
+        const GemmPlan plan = kernel.plan(values, problem, info);
+        CHECK(plan.objection == "");
+        CHECK(plan.launch_local_bytes > 0 && plan.launch_local_bytes <= info.local_memory_bytes);
+        CHECK(plan.arguments.at(0) == plan.groups(problem));
+        CHECK(plan.groups(problem) <= info.compute_units);
+        problem.batches = 7;
+        const GemmPlan batch = kernel.plan(values, problem, info);
+        CHECK(batch.tiles_per_group == 1 && batch.groups(problem) % 7 == 0);
+        problem.aligned_b = false;
+        CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
+        problem.aligned_b = true;
+        info.architecture = "sm_80";
+        CHECK(contains(kernel.plan(values, problem, info).objection, "sm_90a"));
+        info.architecture = "sm_90a";
+        auto other = values;
+        other[1] = 128;
+        other[2] = 256;
+        CHECK(contains(kernel.plan(other, problem, info).objection, "sums"));
+      }
+  }
+}
+
 }  // namespace
 
 int main() {
   messages();
   gpu_parameters();
+  hopper_parameters();
   cache_files();
   cache_bound();
   cache_oddities();

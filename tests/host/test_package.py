@@ -149,7 +149,7 @@ def test_wheel_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("__init__.py", "__main__.py", "errors.py", "py.typed", "__init__.pyi"):
         assert f"funlib/{name}" in names
-    for name in ("libfunlib.so", "funlib-compiler"):
+    for name in ("libfunlib.so", "funlib-compiler", "cuda_adapter/libur_adapter_cuda.so.0"):
         assert f"funlib/{name}" in names, names
     for name in names:
         assert name.startswith(("funlib/", f"funlib-{funlib.__version__}.dist-info/")), name

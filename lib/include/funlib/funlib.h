@@ -64,6 +64,8 @@ typedef struct funlib_runtime_info {
   const char* compiler;       /* the compiler program */
   const char* opencl_cpu;     /* Intel's OpenCL CPU runtime */
   const char* kernel_sources; /* "embedded", or the directory named by FUNLIB_KERNEL_DIR */
+  const char* cuda_adapter;   /* libur_adapter_cuda.so.0, by which NVIDIA's GPUs are found */
+  const char* cuda_toolkit;   /* the folder with nvvm/libdevice, NVIDIA's mathematical functions */
 } funlib_runtime_info;
 FUNLIB_API funlib_status funlib_runtime_get_info(funlib_runtime_info* info);
 
@@ -119,6 +121,7 @@ typedef struct funlib_device_info {
   const char* type;    /* "cpu", "gpu" or "accelerator" */
   const char*
       matrix_types; /* types that the matrix engines multiply, "bf16 fp16 int8"; "" if none */
+  const char* architecture; /* NVIDIA: the target of its code, "sm_90a"; "" for others */
   /* 32 hexadecimal digits that tell its kind from others: of backend, vendor, name, compute units and,
    * for a CPU, instruction sets. The driver isn't in them. */
   const char* identity;
@@ -145,10 +148,11 @@ typedef struct funlib_queue funlib_queue;
 
 /* Which device a queue is for. NULL or "any" matches everything. */
 typedef struct funlib_queue_options {
-  const char* device;  /* "gpu", "cpu", "accelerator", "any" */
-  const char* vendor;  /* part of the vendor's name, case ignored */
-  const char* backend; /* "opencl", "level_zero", "cuda", "hip" */
-  int32_t profiling;   /* 1: events carry device times */
+  const char* device;   /* "gpu", "cpu", "accelerator", "any" */
+  const char* vendor;   /* part of the vendor's name, case ignored */
+  const char* backend;  /* "opencl", "level_zero", "cuda", "hip" */
+  int32_t profiling;    /* 1: events carry device times */
+  const int64_t* index; /* of one device, as funlib_device_get_info counts; NULL leaves it open */
 } funlib_queue_options;
 
 /* Makes an in-order queue on the first device that fits (GPUs before CPUs before accelerators where

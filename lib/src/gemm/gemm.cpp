@@ -1,5 +1,6 @@
 // Checks, packs and launches C = act(alpha * op(A) @ op(B) + beta * C + bias).
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -7,6 +8,7 @@
 #include "gemm/dispatch.hpp"
 #include "gemm/weights.hpp"
 #include "gemm_shape.hpp"
+#include "program/arguments.hpp"
 #include "runtime/tensor.hpp"
 
 namespace funlib {
@@ -84,6 +86,13 @@ bool settle(Operand& operand) {
     return true;
   }
   return false;
+}
+
+// Whether all its rows, as they are stored, begin at multiples of 16 bytes.
+bool is_aligned(const Operand& operand, const BatchShape& batch, int64_t itemsize) {
+  const auto whole = [&](int64_t elements) { return elements * itemsize % 16 == 0; };
+  return reinterpret_cast<uintptr_t>(operand.data) % 16 == 0 && whole(operand.leading_dimension) &&
+         std::all_of(operand.batch_strides, operand.batch_strides + batch.dimensions, whole);
 }
 
 // The layout of the operand row-major, its matrices (each once, broadcast or not) one after the other.
@@ -176,24 +185,25 @@ struct Scalars {
   double alpha, beta;
 };
 
-// Sets the arguments of a command one after the other; scalars have the type of the sums.
-class Arguments {
+// Arguments of a product: scalars have the type of the sums.
+class GemmArguments : public Arguments {
  public:
-  Arguments(sycl::handler& handler, const Dtype& sums) : handler_(handler), sums_(sums) {}
-  template <typename Value>
-  Arguments& add(const Value& value) {
-    handler_.set_arg(position_++, value);
-    return *this;
+  GemmArguments(sycl::handler& handler, const Device& device, const GemmProblem& problem)
+      : Arguments(handler, device), problem_(problem) {}
+  void shape(const GemmShape& shape) {
+    add_struct(shape, problem_.batches > 1 ? sizeof shape : offsetof(GemmShape, batches));
   }
-  Arguments& scalar(double value) {
-    if (sums_.is_integer) return add(int32_t(value));
-    return sums_.itemsize == 8 ? add(value) : add(float(value));
+  void scalar(double value) {
+    if (problem_.sums().is_integer)
+      add(int32_t(value));
+    else if (problem_.sums().itemsize == 8)
+      add(value);
+    else
+      add(float(value));
   }
 
  private:
-  sycl::handler& handler_;
-  const Dtype& sums_;
-  int position_ = 0;
+  const GemmProblem& problem_;
 };
 
 // A product with everything settled but its memory.
@@ -239,11 +249,17 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
                   batches};
   std::copy(plan.arguments.begin(), plan.arguments.end(), shape.extra);
   const void *const a = product.left.data, *const b = product.right.data;
-  operation.add([=](sycl::handler& handler) {
-    Arguments arguments(handler, problem.sums());
-    arguments.add(shape).scalar(scalars.alpha).add(a).add(b);
-    arguments.scalar(scalars.beta).add(c.data).add(bias);
+  const size_t local_bytes = size_t(plan.launch_local_bytes);
+  const Device& device = operation.device();
+  operation.add([=, &device](sycl::handler& handler) {
+    GemmArguments arguments(handler, device, problem);
+    arguments.shape(shape);
+    arguments.scalar(scalars.alpha);
+    arguments.add(a).add(b);
+    arguments.scalar(scalars.beta);
+    arguments.add(c.data).add(bias);
     if (workspace != nullptr) arguments.add(workspace);
+    if (local_bytes > 0) arguments.add_local_memory(local_bytes);
     handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
   });
 }
@@ -289,10 +305,14 @@ void launch(Operation& operation, const Arrangement& product, const Scalars& sca
   const size_t groups = size_t(tiles(problem.m * problem.n * problem.batches, group));
   const GemmShape shape{problem.m, problem.n,           problem.k, 0,
                         0,         c.leading_dimension, {slices},  product.batches};
-  operation.add([=](sycl::handler& handler) {
-    Arguments arguments(handler, problem.sums());
-    arguments.add(shape).scalar(scalars.alpha).add(partial.data);
-    arguments.scalar(scalars.beta).add(c.data).add(bias);
+  const Device& device = operation.device();
+  operation.add([=, &device](sycl::handler& handler) {
+    GemmArguments arguments(handler, device, problem);
+    arguments.shape(shape);
+    arguments.scalar(scalars.alpha);
+    arguments.add(partial.data);
+    arguments.scalar(scalars.beta);
+    arguments.add(c.data).add(bias);
     handler.parallel_for(sycl::nd_range<1>(groups * group, group), code);
   });
 }
@@ -543,6 +563,9 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   }
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
+  const int64_t itemsize = call.a.type().itemsize;
+  problem.aligned_a = !reads || is_aligned(left, call.batch, itemsize);
+  problem.aligned_b = !reads || is_aligned(right, call.batch, itemsize);
   product.batches = merged(call.batch, left, right, output);
   // A kernel of few rows takes the products as they are.
   if (wish.kernel.empty() || gemm_kernel(wish.kernel).most_rows == INT64_MAX)

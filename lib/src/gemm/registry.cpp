@@ -62,6 +62,41 @@ ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info
                            : ParameterValues{128, 128, 8, 8, 8, lanes};
 }
 
+// A ring of STAGES tiles; what is turned on its way, or is double the work-items' sums at the end, as
+// the kernel has it.
+GemmPlan pipelined_plan(const ParameterValues& p, const GemmProblem& problem,
+                        const funlib_device_info&) {
+  constexpr int64_t team = 32;
+  const int64_t most_outputs = 512 / problem.sums().itemsize;
+  const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
+  const int64_t lanes_m = p[5], teams_k = p[6], stages = p[7], parts = p[8];
+  const int64_t slices = p[9];
+  const int64_t vector = 16 / problem.sums().itemsize;
+  const int64_t rows = lanes_m * block_m, columns = team / lanes_m * block_n;
+  const int64_t work_items = tile_m / rows * (tile_n / columns) * team * teams_k;
+  const int64_t pads = vector * (int64_t(!problem.transpose_a) + int64_t(problem.transpose_b));
+  const int64_t ring = stages * tile_k * (tile_m + tile_n + pads);
+  const int64_t exchange = work_items / teams_k * (teams_k - 1) * block_m * block_n;
+  GemmPlan plan{1, work_items, tile_m, tile_n, std::max(ring, exchange)};
+  const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, slices), tile_k), 1) * tile_k;
+  plan.slices = std::max<int64_t>(tiles(problem.k, depth), 1);
+  plan.arguments = {depth, plan.slices};
+  if (tile_m % rows != 0 || tile_n % columns != 0 || tile_k % (2 * teams_k) != 0 ||
+      tile_k % (parts * teams_k) != 0 || block_m % teams_k != 0 || block_m % vector != 0 ||
+      block_n % vector != 0)
+    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ",
+                            rows, "x", columns, " outputs a team and ", teams_k, " shares");
+  if (block_m * block_n > most_outputs)
+    plan.objection = concat("keeps at most ", most_outputs,
+                            " outputs a work-item in registers, not ", block_m, "x", block_n);
+  return plan;
+}
+
+ParameterValues pipelined_fit(const Dtype& type, const funlib_device_info&) {
+  return dtype_of(type.sums).itemsize > 4 ? ParameterValues{64, 64, 8, 8, 4, 4, 1, 3, 1, 1}
+                                          : ParameterValues{64, 128, 8, 16, 8, 4, 1, 3, 1, 1};
+}
+
 bool multiplies(const funlib_device_info& info, const char* type, int64_t m, int64_t n, int64_t k) {
   const auto end = info.matrix_shapes + info.matrix_shape_count;
   return std::any_of(info.matrix_shapes, end, [&](const funlib_matrix_shape& shape) {
@@ -110,6 +145,8 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
 // (Intel's engines want that; NVIDIA's warps are what they are). 256 bytes of sums a lane.
 ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& info) {
   constexpr int64_t largest = 16, sum_bytes = 256, line_bytes = 64, most_columns = 128;
+  // Of which each lane takes up to 256 registers of NVIDIA's 65,536.
+  constexpr int64_t most_sub_groups = 8;
   funlib_matrix_shape shape{type.matrix_type, 16, 16, 16};
   for (int64_t i = info.matrix_shape_count - 1; i >= 0; --i) {
     const auto& listed = info.matrix_shapes[i];
@@ -124,16 +161,91 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
   int64_t sub_m = 8;
   while (4 * sub_m * sub_m <= outputs) sub_m *= 2;
   const int64_t sub_n = outputs / sub_m;
+  const int64_t tile_n = std::min(4 * sub_n, most_columns);
+  const int64_t tile_m = std::min<int64_t>(4, most_sub_groups * sub_n / tile_n) * sub_m;
   return {shape.m,
           shape.n,
           shape.k,
           lanes,
           sub_m,
           sub_n,
-          4 * sub_m,
-          std::min(4 * sub_n, most_columns),
+          tile_m,
+          tile_n,
           std::max(line_bytes / type.itemsize, shape.k),
           takes_interleaved(info)};
+}
+
+// As lib/kernels/gemm_ring.hpp has it: which operand is X, and where K lies.
+struct RingOrder {
+  bool any, a_along, b_along;
+  explicit RingOrder(const GemmProblem& problem)
+      : any(dtype_of(problem.dtype).itemsize == 2),
+        a_along(!problem.transpose_a),
+        b_along(problem.transpose_b) {}
+  bool exchanged() const { return !any && a_along && !b_along; }
+  bool x_across() const { return !any && !(a_along && b_along); }
+  bool both_across() const { return !any && !a_along && !b_along; }
+};
+
+// Stages of 128 bytes of K, two tensor maps, two barriers a stage, and `more` bytes of local memory. A
+// work-group does as many tiles as give each compute unit one; a batch's matrices need maps of their own,
+// and so one tile each. Two groups of warps with the most sums are short of registers: a whole group of
+// warps copies then, to leave them its own.
+GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
+                   const funlib_device_info& info, int64_t most_outputs, int64_t more) {
+  constexpr int64_t line = 128, alignment = 1024, map_bytes = 128, barrier_bytes = 8;
+  constexpr int64_t most_extent = INT32_MAX - 1024;
+  const int64_t warp_groups = p[0], rows = p[1], columns = p[2], stages = p[3];
+  const bool exchanged = RingOrder(problem).exchanged();
+  const bool short_of_registers = warp_groups == 2 && rows * columns == most_outputs;
+  GemmPlan plan{1, warp_groups * 128 + (short_of_registers ? 128 : 32),
+                exchanged ? columns : warp_groups * rows, exchanged ? warp_groups * rows : columns,
+                0};
+  plan.launch_local_bytes = alignment + stages * (warp_groups * rows + columns) * line + more +
+                            2 * map_bytes + 2 * barrier_bytes * stages;
+  plan.workspace_elements = 2 * map_bytes / problem.sums().itemsize;
+  if (problem.batches == 1)
+    plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
+  plan.arguments = {plan.groups(problem)};
+  if (info.architecture == nullptr || info.architecture != std::string("sm_90a"))
+    plan.objection = "needs the instructions of NVIDIA's sm_90a";
+  else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
+    plan.objection = "rounds float32 to TF32, which precision does not allow";
+  else if (!problem.aligned_a || !problem.aligned_b)
+    plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
+  else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
+    plan.objection = concat("takes extents up to ", most_extent);
+  else if (rows * columns > most_outputs)
+    plan.objection = concat("keeps at most ", most_outputs / 128, " sums a work-item, not ",
+                            rows * columns / 128);
+  return plan;
+}
+
+GemmPlan wgmma_plan(const ParameterValues& p, const GemmProblem& problem,
+                    const funlib_device_info& info) {
+  constexpr int64_t line = 128, most_outputs = 128 * 128;
+  const int64_t rows = p[1], columns = p[2];
+  const Dtype& type = dtype_of(problem.dtype);
+  const RingOrder order(problem);
+  GemmPlan plan =
+      ring_plan(p, problem, info, most_outputs, order.both_across() ? 2 * columns * line : 0);
+  if (!plan.objection.empty()) return plan;
+  if (order.x_across() && rows != 128)
+    plan.objection = concat("loads ", type.name, " with K across rows by 128 rows, not ", rows);
+  else if (order.both_across() && columns * type.itemsize % line != 0)
+    plan.objection = concat("can't cut ", columns, " columns into lines of ", line, " bytes");
+  return plan;
+}
+
+GemmPlan mma_float64_plan(const ParameterValues& p, const GemmProblem& problem,
+                          const funlib_device_info& info) {
+  return ring_plan(p, problem, info, 64 * 128, 0);
+}
+
+// Types of two bytes have the wider tile; the others need rows of 128 to load them into registers.
+ParameterValues wgmma_fit(const Dtype& type, const funlib_device_info&) {
+  return type.itemsize == 2 ? ParameterValues{2, 64, 256, 4, 16}
+                            : ParameterValues{2, 128, 128, 4, 16};
 }
 
 // One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K
@@ -154,6 +266,32 @@ GemmPlan few_rows_plan(const ParameterValues& p, const GemmProblem& problem,
   if (!has_sub_groups_of(lanes, info))
     plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
   return plan;
+}
+
+// Strips of equal width, as many for each compute unit.
+GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
+                     const funlib_device_info& info) {
+  constexpr int64_t narrowest = 4, widest = 32;  // vectors
+  const int64_t rows = p[0], work_items = p[1], vector = 16 / dtype_of(problem.dtype).itemsize;
+  const int64_t units = std::max<int64_t>(info.compute_units, 1);
+  const int64_t vectors = std::max<int64_t>(tiles(problem.n, vector), 1);
+  const int64_t rounds = tiles(vectors, units * widest);
+  const int64_t width = std::clamp(tiles(vectors, units * rounds), narrowest, widest);
+  const int64_t rows_at_once = std::min<int64_t>(rows, vector == 16 ? 2 : 4);
+  GemmPlan plan{1, work_items, rows, width * vector, work_items * rows_at_once * vector};
+  constexpr int64_t most_shares = 8;
+  const int64_t vectors_at_once = rows_at_once * width;
+  plan.arguments = {width, work_items / width, tiles(vectors, width),
+                    std::min(work_items / vectors_at_once, most_shares)};
+  if (problem.transpose_b)
+    plan.objection = "reads B along its rows, and B is transposed";
+  else if (!problem.has_vectors_b())
+    plan.objection = "reads B by vectors of 16 bytes, which its rows are not made of";
+  return plan;
+}
+
+ParameterValues strips_fit(const Dtype& type, const funlib_device_info&) {
+  return {8, type.itemsize < 4 ? 256 : 512, 4};
 }
 
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
@@ -358,6 +496,26 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"SUB_GROUP", 0, {0, 8, 16, 32}}},
        register_blocked_plan,
        register_blocked_fit},
+      {"gemm_pipelined",
+       "tiles copied while others are multiplied, 16x8 outputs a work-item",
+       "gemm_pipelined.cpp",
+       {FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNLIB_INT32},
+       {{"TILE_M", 64, {32, 64, 128, 256}},
+        {"TILE_N", 128, {32, 64, 128, 256}},
+        {"TILE_K", 8, {8, 16, 32}},
+        {"BLOCK_M", 16, {4, 8, 16}},
+        {"BLOCK_N", 8, {4, 8, 16}},
+        {"LANES_M", 4, {4, 8}},
+        {"TEAMS_K", 1, {1, 2, 4, 8}},
+        {"STAGES", 3, {2, 3, 4}},
+        {"PARTS", 1, {1, 2, 4, 8}},
+        {"SLICES", 1, {1, 2, 3, 4, 6, 8, 16, 32}}},
+       pipelined_plan,
+       pipelined_fit,
+       "",
+       INT64_MAX,
+       nullptr,
+       true},
       {"gemm_subgroup",
        "operands of A exchanged between the lanes of a sub-group, no local memory",
        "gemm_subgroup.cpp",
@@ -390,6 +548,30 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"INTERLEAVED", 0, {0, 1}}},
        matrix_engine_plan,
        matrix_engine_fit},
+      {"gemm_wgmma",
+       "Hopper's matrix engines, fed by bulk copies that run beside them",
+       "gemm_wgmma.cpp",
+       {FUNLIB_FLOAT32, FUNLIB_FLOAT16, FUNLIB_BFLOAT16, FUNLIB_INT8},
+       {{"WARP_GROUPS", 2, {1, 2}},
+        {"ROWS", 64, {64, 128}},
+        {"COLUMNS", 256, {64, 128, 256}},
+        {"STAGES", 4, {2, 3, 4, 5, 6, 8}},
+        {"BAND", 16, {4, 8, 16, 32}}},
+       wgmma_plan,
+       wgmma_fit,
+       "gpu"},
+      {"gemm_mma_float64",
+       "float64 on Hopper's matrix engines, fed by bulk copies",
+       "gemm_mma_float64.cpp",
+       {FUNLIB_FLOAT64},
+       {{"WARP_GROUPS", 2, {1, 2}},
+        {"ROWS", 64, {32, 64}},
+        {"COLUMNS", 128, {64, 128}},
+        {"STAGES", 5, {2, 3, 4, 5, 6}},
+        {"BAND", 16, {4, 8, 16, 32}}},
+       mma_float64_plan,
+       nullptr,
+       "gpu"},
       {"gemv",
        "at most 4 rows of A: B read once, coalesced, by sub-groups that share K",
        "gemv.cpp",
@@ -402,6 +584,17 @@ const std::vector<GemmKernel>& gemm_kernels() {
        few_rows_fit,
        "",
        4},
+      {"gemv_strips",
+       "at most 16 rows of A: strips of B, as many as compute units, by vectors",
+       "gemv_strips.cpp",
+       every_dtype,
+       {{"ROWS", 8, {1, 2, 4, 8}}, {"WORK_ITEMS", 512, {256, 512, 1024}}, {"STEPS", 4, {2, 4, 8}}},
+       strips_plan,
+       strips_fit,
+       "",
+       16,
+       nullptr,
+       true},
       {"gemm_vector",
        "CPU micro-kernel on explicit vectors, packed panels, cache blocking",
        "gemm_vector.cpp",
@@ -490,6 +683,9 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
     return concat(name, " needs work-groups of ", work_items, "; ", info.name, " takes ",
                   info.max_work_group_size);
   const int64_t local_bytes = plan.local_elements * problem.sums().itemsize;
+  if (local_bytes + plan.launch_local_bytes > info.local_memory_bytes)
+    return concat(name, " needs ", local_bytes + plan.launch_local_bytes,
+                  " bytes of local memory; ", info.name, " has ", info.local_memory_bytes);
   // CUDA has more, but not for variables of a fixed size.
   constexpr int64_t most_on_cuda = 48 * 1024;
   const int64_t offered = info.backend == std::string("cuda")

@@ -8,10 +8,12 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "program/cache.hpp"
 #include "program/compile.hpp"
 #include "program/digest.hpp"
+#include "program/empty_toolkit.hpp"
 #include "program/sources.hpp"
 #include "runtime/paths.hpp"
 
@@ -58,10 +60,18 @@ std::string key_of(const Device& device, const KernelSpec& spec, const Text& tex
 std::string compile(const Device& device, const KernelSpec& spec, const Text& text,
                     const char* state) {
   Message request;
+  std::optional<EmptyToolkit> empty_toolkit;
   request.add("device", std::to_string(device.ordinal()));
   request.add("name", device.info().name);
   request.add("driver", device.info().driver);
   request.add("state", state);
+  if (!device.ptx_target().empty()) {
+    request.add("ptx_target", device.ptx_target());
+    // Always named: else the compiler looks around itself.
+    std::string toolkit = paths().cuda_toolkit;
+    if (toolkit.empty()) toolkit = empty_toolkit.emplace().folder();
+    request.add("option", "--cuda-path=" + toolkit);
+  }
   request.add("source_name", spec.source);
   request.add("source", text.source);
   for (const auto& [name, body] : text.headers) request.add("include:" + name, body);
@@ -176,8 +186,9 @@ funlib_status funlib_runtime_get_info(funlib_runtime_info* info) {
     static const std::string* directory =
         new std::string(funlib::environment("FUNLIB_KERNEL_DIR", "embedded"));
     const auto& found = funlib::paths();
-    target = {found.library.c_str(), found.sycl.c_str(), found.compiler.c_str(),
-              found.opencl_cpu.c_str(), directory->c_str()};
+    target = {found.library.c_str(),     found.sycl.c_str(), found.compiler.c_str(),
+              found.opencl_cpu.c_str(),  directory->c_str(), found.cuda_adapter.c_str(),
+              found.cuda_toolkit.c_str()};
   });
 }
 

@@ -67,12 +67,10 @@ RoofKernel multiply_add_kernel(const funlib_device_info& info, const Dtype& type
 
 // Runs one command to its end; returns the nanoseconds that it took: the device's, where its queue
 // tells, else the host's from submission to completion.
-template <typename Access>
-uint64_t run(const Ref<Queue>& queue, const Label& label, Access&& access,
-             std::function<void(sycl::handler&)> command) {
+template <typename Compose>
+uint64_t run(const Ref<Queue>& queue, const Label& label, Compose&& compose) {
   Operation operation(queue, label);
-  access(operation);
-  operation.add(std::move(command));
+  compose(operation);
   const auto start = std::chrono::steady_clock::now();
   const auto event = operation.finish();
   event->wait();
@@ -87,29 +85,25 @@ Label label_of(const char* operation, const Tensor& tensor) {
 
 // Moves all bytes of a tensor to or from the host.
 void upload(Tensor& tensor, const void* host) {
-  run(
-      tensor.queue, label_of("roof_upload", tensor),
-      [&](Operation& operation) { operation.writes(tensor, "tensor"); },
-      [&](sycl::handler& handler) {
-        handler.memcpy(tensor.data(), host, size_t(tensor.nbytes()));
-      });
+  run(tensor.queue, label_of("roof_upload", tensor), [&](Operation& operation) {
+    operation.writes(tensor, "tensor");
+    operation.add_copy(tensor.data(), host, size_t(tensor.nbytes()));
+  });
 }
 void download(Tensor& tensor, void* host) {
-  run(
-      tensor.queue, label_of("roof_download", tensor),
-      [&](Operation& operation) { operation.reads(tensor, "tensor"); },
-      [&](sycl::handler& handler) {
-        handler.memcpy(host, tensor.data(), size_t(tensor.nbytes()));
-      });
+  run(tensor.queue, label_of("roof_download", tensor), [&](Operation& operation) {
+    operation.reads(tensor, "tensor");
+    operation.add_copy(host, tensor.data(), size_t(tensor.nbytes()));
+  });
 }
 // Bytes that no right result holds, so that what was not written shows.
 void poison(Tensor& tensor) {
-  run(
-      tensor.queue, label_of("roof_poison", tensor),
-      [&](Operation& operation) { operation.writes(tensor, "tensor"); },
-      [&](sycl::handler& handler) {
-        handler.memset(tensor.data(), 0x7f, size_t(tensor.nbytes()));
-      });
+  run(tensor.queue, label_of("roof_poison", tensor), [&](Operation& operation) {
+    operation.writes(tensor, "tensor");
+    operation.add([&](sycl::handler& handler) {
+      handler.memset(tensor.data(), 0x7f, size_t(tensor.nbytes()));
+    });
+  });
 }
 
 // The fastest of several launches of some `work` each; `launch` returns nanoseconds. Other programs
@@ -154,17 +148,15 @@ funlib_roof_result measure_copy(const Ref<Queue>& queue) {
   poison(*destination);
   const size_t group = size_t(kernel.shape.group);
   const auto result = fastest(2.0 * double(source->nbytes()), [&] {
-    return run(
-        queue, label_of("roof_copy", *source),
-        [&](Operation& operation) {
-          operation.reads(*source, "source");
-          operation.writes(*destination, "destination");
-        },
-        [&](sycl::handler& handler) {
-          handler.set_args(static_cast<uint32_t*>(destination->data()),
-                           static_cast<const uint32_t*>(source->data()));
-          handler.parallel_for(sycl::nd_range<1>(size_t(groups) * group, group), code);
-        });
+    return run(queue, label_of("roof_copy", *source), [&](Operation& operation) {
+      operation.reads(*source, "source");
+      operation.writes(*destination, "destination");
+      operation.add([&](sycl::handler& handler) {
+        handler.set_args(static_cast<uint32_t*>(destination->data()),
+                         static_cast<const uint32_t*>(source->data()));
+        handler.parallel_for(sycl::nd_range<1>(size_t(groups) * group, group), code);
+      });
+    });
   });
   download(*destination, host.data());
   for (size_t i = 0; i < host.size(); ++i)
@@ -187,13 +179,13 @@ funlib_roof_result measure_multiply_add(const Ref<Queue>& queue, funlib_dtype dt
 
   Ref<Tensor> out;
   const auto launch = [&] {
-    return run(
-        queue, label_of("roof_multiply_add", *out),
-        [&](Operation& operation) { operation.writes(*out, "out"); },
-        [&](sycl::handler& handler) {
-          handler.set_args(steps, T(-1), T(1), T(-1), static_cast<T*>(out->data()));
-          handler.parallel_for(sycl::nd_range<1>(size_t(out->size), group), code);
-        });
+    return run(queue, label_of("roof_multiply_add", *out), [&](Operation& operation) {
+      operation.writes(*out, "out");
+      operation.add([&](sycl::handler& handler) {
+        handler.set_args(steps, T(-1), T(1), T(-1), static_cast<T*>(out->data()));
+        handler.parallel_for(sycl::nd_range<1>(size_t(out->size), group), code);
+      });
+    });
   };
   // More work-groups until a launch takes so long that its start and its end no longer count. Not
   // longer: of short launches some run undisturbed even beside other programs.

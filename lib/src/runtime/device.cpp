@@ -1,6 +1,7 @@
 #include "runtime/device.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sycl/ext/oneapi/matrix/matrix.hpp>
@@ -100,13 +101,33 @@ std::string matrix_types(const funlib_device_info& info) {
   return text;
 }
 
+// The target of a compute capability such as "9.0". From 9 on, only the name with an "a" lets kernels use
+// all instructions of the architecture.
+std::string ptx_target_of(const std::string& compute) {
+  const int major = std::atoi(compute.c_str());
+  std::string digits = compute;
+  digits.erase(std::remove(digits.begin(), digits.end(), '.'), digits.end());
+  return concat("sm_", digits, major >= 9 ? "a" : "");
+}
+
 bool shares_host_memory(const sycl::device& device) {
   if (environment("FUNLIB_HOST_ACCESS") == "staging") return false;
   if (!device.has(sycl::aspect::usm_shared_allocations)) return false;
   return device.is_cpu();
 }
 
+void warn_of_missing_adapter() {
+  const std::string wish = environment("FUNLIB_CUDA_ADAPTER");
+  if (wish.empty() || wish == "off" || !paths().cuda_adapter.empty()) return;
+  log(FUNLIB_LOG_WARNING,
+      concat(
+          "FUNLIB_CUDA_ADAPTER is \"", wish,
+          "\", which is no readable file called libur_adapter_cuda.so.0, so NVIDIA's GPUs are not "
+          "found; name that file by its path, or unset the variable to use funlib's own"));
+}
+
 std::vector<std::unique_ptr<Device>> discover() {
+  warn_of_missing_adapter();
   std::vector<std::unique_ptr<Device>> found;
   try {
     int64_t ordinal = -1;
@@ -138,7 +159,8 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
       name_(handle.get_info<sycl::info::device::name>()),
       vendor_(handle.get_info<sycl::info::device::vendor>()),
       driver_(handle.get_info<sycl::info::device::driver_version>()),
-      pool_(*this) {
+      pool_(*this),
+      staging_(*this) {
   namespace what = sycl::info::device;
   info_.name = name_.c_str();
   info_.vendor = vendor_.c_str();
@@ -163,6 +185,11 @@ Device::Device(int64_t index, int64_t ordinal, const sycl::device& handle)
   std::string kind = concat(info_.backend, " | ", vendor_, " | ", name_);
   if (handle.is_cpu())
     kind += concat(" | ", host_instruction_sets(), " | ", environment("CL_CONFIG_CPU_TARGET_ARCH"));
+  if (handle.get_backend() == sycl::backend::ext_oneapi_cuda) {
+    ptx_target_ = ptx_target_of(handle.get_info<what::version>());
+    kind += concat(" | ", ptx_target_);
+  }
+  info_.architecture = ptx_target_.c_str();
   code_identity_ = concat(kind, " | ", driver_);
   identity_ = digest(concat(kind, " | ", info_.compute_units));
   info_.identity = identity_.c_str();

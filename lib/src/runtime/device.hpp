@@ -24,19 +24,25 @@ class Device {
   // One context a device, made on first use: some backends take long over it.
   const sycl::context& context();
   Pool& pool() noexcept { return pool_; }
+  StagingPool& staging() noexcept { return staging_; }
   // Held from the checks of an operation until it is recorded with the memory that it uses.
   std::mutex& submission() noexcept { return submission_; }
+  // NVIDIA's target for PTX, "sm_90a"; "" for other devices.
+  const std::string& ptx_target() const noexcept { return ptx_target_; }
+  // Kernels get structs in pieces (lib/kernels/funlib_device.hpp).
+  bool takes_pieces() const noexcept { return !ptx_target_.empty(); }
   // What native code for this device depends on.
   const std::string& code_identity() const noexcept { return code_identity_; }
 
  private:
   int64_t index_, ordinal_;
   sycl::device handle_;
-  std::string name_, vendor_, driver_, matrix_types_, code_identity_, identity_;
+  std::string name_, vendor_, driver_, matrix_types_, ptx_target_, code_identity_, identity_;
   funlib_device_info info_{};
   std::once_flag context_once_;
   std::unique_ptr<sycl::context> context_;
   Pool pool_;
+  StagingPool staging_;
   std::mutex submission_;
 };
 

@@ -3,9 +3,9 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <new>
-#include <sycl/exception.hpp>
 
 namespace funlib {
 namespace {
@@ -24,7 +24,9 @@ std::atomic<bool> forked{false};
 
 funlib_status store(funlib_status status, const char* text) noexcept {
   try {
-    last_long_error = text;
+    // The runtime's texts end in empty lines.
+    const std::string whole = text;
+    last_long_error = whole.substr(0, whole.find_last_not_of("\n") + 1);
   } catch (...) {
     last_long_error.clear();
     snprintf(last_error, sizeof last_error, "%s", text);
@@ -34,14 +36,21 @@ funlib_status store(funlib_status status, const char* text) noexcept {
 
 }  // namespace
 
+funlib_status status_of(const sycl::exception& error) noexcept {
+  // Of other commands than allocations, the runtime tells by its text only.
+  const bool memory = error.code() == sycl::errc::memory_allocation ||
+                      std::strstr(error.what(), "_OUT_OF_DEVICE_MEMORY") != nullptr ||
+                      std::strstr(error.what(), "_OUT_OF_HOST_MEMORY") != nullptr;
+  return memory ? FUNLIB_ERROR_OUT_OF_MEMORY : FUNLIB_ERROR_RUNTIME;
+}
+
 funlib_status record_current_exception() noexcept {
   try {
     throw;
   } catch (const Error& error) {
     return store(error.status(), error.what());
   } catch (const sycl::exception& error) {
-    const bool memory = error.code() == sycl::errc::memory_allocation;
-    return store(memory ? FUNLIB_ERROR_OUT_OF_MEMORY : FUNLIB_ERROR_RUNTIME, error.what());
+    return store(status_of(error), error.what());
   } catch (const std::bad_alloc&) {
     return store(FUNLIB_ERROR_OUT_OF_MEMORY, "out of host memory");
   } catch (const std::exception& error) {

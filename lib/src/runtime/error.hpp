@@ -5,6 +5,7 @@
 #include <exception>
 #include <sstream>
 #include <string>
+#include <sycl/exception.hpp>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,9 @@ template <typename... Parts>
 [[noreturn]] void invalid(const Parts&... parts) {
   fail(FUNLIB_ERROR_INVALID_ARGUMENT, parts...);
 }
+
+// FUNLIB_ERROR_OUT_OF_MEMORY or FUNLIB_ERROR_RUNTIME.
+funlib_status status_of(const sycl::exception& error) noexcept;
 
 // Turns the exception in flight into a status and this thread's error text. Call from a handler.
 funlib_status record_current_exception() noexcept;

@@ -157,4 +157,56 @@ funlib_memory_info Pool::info() {
   return info;
 }
 
+void* StagingPool::allocate(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = cached_.find(rounded(bytes));
+    if (found != cached_.end()) {
+      void* const data = found->second;
+      cached_bytes_ -= found->first;
+      cached_.erase(found);
+      return data;
+    }
+  }
+  void* const data = sycl::malloc_host(rounded(bytes), device_.context());
+  if (data == nullptr)
+    fail(FUNLIB_ERROR_OUT_OF_MEMORY, "no pinned host memory for a staging buffer of ", bytes,
+         " bytes");
+  return data;
+}
+
+void StagingPool::give_back(void* data, size_t bytes) noexcept {
+  constexpr size_t most_cached = size_t(64) << 20;
+  if (data == nullptr) return;
+  const size_t size = rounded(bytes);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cached_bytes_ + size <= most_cached) {
+      try {
+        cached_.emplace(size, data);
+        cached_bytes_ += size;
+        return;
+      } catch (const std::bad_alloc&) {
+      }
+    }
+  }
+  driver_free(data);
+}
+
+void StagingPool::trim() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [size, data] : cached_) driver_free(data);
+  cached_.clear();
+  cached_bytes_ = 0;
+}
+
+void StagingPool::driver_free(void* data) noexcept {
+  try {
+    sycl::free(data, device_.context());
+  } catch (const sycl::exception&) {
+    // As in Pool::driver_free.
+  }
+}
+
 }  // namespace funlib

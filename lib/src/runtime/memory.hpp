@@ -57,4 +57,25 @@ class Pool {
   int64_t allocations_ = 0, driver_allocations_ = 0;
 };
 
+// Pinned host memory, for views of tensors that the host can't reach. Pinning takes longer than copying
+// what most views hold, so some of it is kept.
+class StagingPool {
+ public:
+  explicit StagingPool(Device& device) : device_(device) {}
+
+  // At least `bytes` bytes; no memory for 0. Throws FUNLIB_ERROR_OUT_OF_MEMORY.
+  void* allocate(size_t bytes);
+  // bytes: as it was asked for.
+  void give_back(void* data, size_t bytes) noexcept;
+  void trim() noexcept;
+
+ private:
+  void driver_free(void* data) noexcept;
+
+  Device& device_;
+  std::mutex mutex_;
+  std::multimap<size_t, void*> cached_;
+  size_t cached_bytes_ = 0;
+};
+
 }  // namespace funlib

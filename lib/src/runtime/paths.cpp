@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <vector>
 
 #include "runtime/error.hpp"
 #include "sycl/backend_types.hpp"
@@ -32,6 +34,45 @@ std::string object_holding(const void* address) {
 
 bool readable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
+constexpr const char* adapter_name = "libur_adapter_cuda.so.0";
+constexpr const char* libdevice = "nvvm/libdevice/libdevice.10.bc";
+
+// FUNLIB_CUDA_ADAPTER names another ("off": none). One beside the runtime is the vendor's, and is used.
+std::string find_cuda_adapter(const Paths& found) {
+  namespace fs = std::filesystem;
+  const std::string wish = environment("FUNLIB_CUDA_ADAPTER");
+  if (wish == "off") return "";
+  // The runtime's loader is told a folder, and looks for this name in it.
+  if (!wish.empty())
+    return fs::path(wish).filename() == adapter_name && readable(wish) ? fs::absolute(wish) : "";
+  const std::string official = directory_of(found.sycl) + "/" + adapter_name;
+  if (readable(official)) return official;
+  const std::string own = directory_of(found.library) + "/cuda_adapter/" + adapter_name;
+  return readable(own) ? own : "";
+}
+
+std::string find_cuda_toolkit(const Paths& found) {
+  namespace fs = std::filesystem;
+  const std::string wish = environment("FUNLIB_CUDA_TOOLKIT");
+  if (!wish.empty()) return readable(fs::path(wish) / libdevice) ? wish : "";
+  std::vector<fs::path> places{environment("CUDA_HOME"), environment("CUDA_PATH")};
+  // Where pip puts NVIDIA's packages: beside funlib's, and in the environment of the runtime.
+  std::vector<fs::path> packages{fs::path(directory_of(found.library)).parent_path()};
+  std::error_code ignored;
+  const fs::path libraries = directory_of(found.sycl);
+  for (const auto& entry : fs::directory_iterator(libraries, ignored))
+    if (entry.path().filename().string().rfind("python3", 0) == 0)
+      packages.push_back(entry.path() / "site-packages");
+  for (const auto& folder : packages)
+    for (const auto& entry : fs::directory_iterator(folder / "nvidia", ignored))
+      places.push_back(entry.path());
+  places.emplace_back("/usr/local/cuda");
+  places.emplace_back("/usr/lib/cuda");  // Debian's
+  for (const auto& place : places)
+    if (!place.empty() && readable(place / libdevice)) return place;
+  return "";
+}
+
 Paths find_paths() {
   Paths found;
   found.library = object_holding(reinterpret_cast<const void*>(&funlib_version));
@@ -41,6 +82,8 @@ Paths find_paths() {
   if (compiler.empty() && access(found.compiler.c_str(), X_OK) != 0) found.compiler.clear();
   const std::string opencl = directory_of(found.sycl) + "/libintelocl.so";
   if (readable(opencl)) found.opencl_cpu = opencl;
+  found.cuda_adapter = find_cuda_adapter(found);
+  found.cuda_toolkit = find_cuda_toolkit(found);
   return found;
 }
 
@@ -53,6 +96,16 @@ __attribute__((constructor)) void announce_opencl_cpu() {
   if (present.find("libintelocl.so") != std::string::npos) return;
   setenv("OCL_ICD_FILENAMES", present.empty() ? library.c_str() : (present + ":" + library).c_str(),
          1);
+}
+
+// So does the runtime's loader adapters, by the folder they are in.
+__attribute__((constructor)) void announce_cuda_adapter() {
+  if (paths().cuda_adapter.empty()) return;
+  const std::string folder = directory_of(paths().cuda_adapter);
+  const std::string present = environment("UR_ADAPTERS_SEARCH_PATH");
+  if (present.find(folder) != std::string::npos) return;
+  setenv("UR_ADAPTERS_SEARCH_PATH",
+         present.empty() ? folder.c_str() : (present + ":" + folder).c_str(), 1);
 }
 
 }  // namespace

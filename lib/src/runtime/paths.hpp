@@ -10,6 +10,10 @@ struct Paths {
   std::string sycl;        // libsycl.so as loaded
   std::string compiler;    // the compiler program, "" when missing
   std::string opencl_cpu;  // libintelocl.so, "" when missing
+  // The adapter by which the runtime finds NVIDIA's GPUs, "" when there is none.
+  std::string cuda_adapter;
+  // The folder with nvvm/libdevice, NVIDIA's mathematical functions, "" when missing.
+  std::string cuda_toolkit;
 };
 const Paths& paths();
 

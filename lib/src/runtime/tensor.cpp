@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "program/arguments.hpp"
 #include "program/program.hpp"
 
 namespace funlib {
@@ -84,12 +85,13 @@ Operation::Operation(Ref<Queue> queue, const Label& label)
 }
 
 void Operation::access(const Tensor& tensor, const char* name, bool writes) {
+  const auto place = [](const Queue& queue) {
+    return concat("device ", queue.device.index(), ", ", queue.device.info().name, " (",
+                  queue.device.info().backend, ", queue \"", queue.name, "\")");
+  };
   if (&tensor.queue->device != &queue_->device)
-    invalid(name, " is on ", tensor.queue->device.info().name, " (",
-            tensor.queue->device.info().backend, ", queue \"", tensor.queue->name,
-            "\"), which queue \"", queue_->name, "\" on ", queue_->device.info().name, " (",
-            queue_->device.info().backend,
-            ") can't reach; copy it over through the host (to_host, then from_numpy on the other "
+    invalid(name, " is on ", place(*tensor.queue), ", which ", place(*queue_),
+            " can't reach; copy it over through the host (to_host, then from_numpy on the other "
             "queue)");
   accesses_.push_back({tensor.storage, writes});
 }
@@ -98,6 +100,24 @@ Ref<Storage> Operation::workspace(size_t bytes) {
   auto storage = Ref<Storage>::make(queue_, bytes);
   accesses_.push_back({storage, true});
   return storage;
+}
+
+void Operation::add(std::function<void(sycl::handler&)> command) {
+  commands_.push_back([command = std::move(command)](sycl::queue& queue,
+                                                     const std::vector<sycl::event>& dependencies) {
+    return queue.submit([&](sycl::handler& handler) {
+      handler.depends_on(dependencies);
+      command(handler);
+    });
+  });
+}
+
+// Without a handler: an error that only the driver has a name for would be lost on the way through one,
+// and the copy taken for done (tests/test_cuda.py).
+void Operation::add_copy(void* target, const void* source, size_t bytes) {
+  commands_.push_back([=](sycl::queue& queue, const std::vector<sycl::event>& dependencies) {
+    return queue.memcpy(target, source, bytes, dependencies);
+  });
 }
 
 Ref<Event> Operation::finish() {
@@ -118,11 +138,9 @@ Ref<Event> Operation::finish() {
   };
   try {
     for (const auto& command : commands_) {
-      sycl::event event = queue_->handle.submit([&](sycl::handler& handler) {
-        // In-order queues: what the first command waits for, the others wait for too.
-        if (!submitted) handler.depends_on(dependencies);
-        command(handler);
-      });
+      sycl::event event = command(queue_->handle, dependencies);
+      // In-order queues: what the first command waits for, the others wait for too.
+      dependencies.clear();
       if (submitted) earlier.push_back(std::move(last));
       last = std::move(event);
       submitted = true;
@@ -130,7 +148,11 @@ Ref<Event> Operation::finish() {
   } catch (...) {
     // The commands that did start use the memory.
     if (submitted) record();
-    throw;
+    try {
+      throw;
+    } catch (const sycl::exception& error) {
+      fail(status_of(error), label_.text(), " failed: ", error.what());
+    }
   }
   return record();
 }
@@ -189,6 +211,7 @@ struct CopyStridedArguments {
   int64_t shape[FUNLIB_MAX_DIMS];
   int64_t destination_strides[FUNLIB_MAX_DIMS];
   int64_t source_strides[FUNLIB_MAX_DIMS];
+  int64_t unused;
 };
 constexpr size_t copy_work_group = 256;
 
@@ -216,9 +239,7 @@ void copy_elements(Operation& operation, int64_t ndim, const int64_t* shape, int
   if (total == 0) return;
   const CopyShape copy = simplify(ndim, shape, destination_strides, source_strides);
   if (same_run(copy)) {
-    operation.add([=](sycl::handler& handler) {
-      handler.memcpy(destination, source, size_t(total * itemsize));
-    });
+    operation.add_copy(destination, source, size_t(total * itemsize));
     return;
   }
   CopyStridedArguments arguments{};
@@ -228,8 +249,8 @@ void copy_elements(Operation& operation, int64_t ndim, const int64_t* shape, int
   std::copy_n(copy.source, copy.ndim, arguments.source_strides);
   const sycl::kernel kernel = copy_kernel(operation.device(), copy.ndim, itemsize);
   const size_t groups = (size_t(total) + copy_work_group - 1) / copy_work_group;
-  operation.add([=](sycl::handler& handler) {
-    handler.set_args(arguments, destination, source);
+  operation.add([=, &operation](sycl::handler& handler) {
+    Arguments(handler, operation.device()).add_struct(arguments).add(destination).add(source);
     handler.parallel_for(sycl::nd_range<1>(groups * copy_work_group, copy_work_group), kernel);
   });
 }
@@ -414,7 +435,7 @@ Ref<Event> copy_from_host(Tensor& tensor, const void* host, bool serves_mapping 
   if (!tensor.contiguous) packed = operation.workspace(size_t(tensor.nbytes()));
   void* target = packed ? packed->data() : tensor.data();
   const size_t nbytes = size_t(tensor.nbytes());
-  operation.add([=](sycl::handler& handler) { handler.memcpy(target, host, nbytes); });
+  operation.add_copy(target, host, nbytes);
   if (packed) {
     int64_t strides[FUNLIB_MAX_DIMS];
     contiguous_strides(tensor.ndim, tensor.shape, strides);
@@ -439,7 +460,7 @@ Ref<Event> copy_to_host(Tensor& tensor, void* host, bool serves_mapping = false)
   }
   const void* source = packed ? packed->data() : tensor.data();
   const size_t nbytes = size_t(tensor.nbytes());
-  operation.add([=](sycl::handler& handler) { handler.memcpy(host, source, nbytes); });
+  operation.add_copy(host, source, nbytes);
   return operation.finish();
 }
 
@@ -461,20 +482,13 @@ Ref<Event> copy(Tensor& destination, Tensor& source) {
   return operation.finish();
 }
 
-// A pinned host buffer that frees itself unless it is handed on.
+// A pinned host buffer that goes back to its pool unless it is handed on.
 struct Staging {
-  Staging(Device& device, size_t bytes) : device(device) {
-    if (bytes == 0) return;
-    data = sycl::malloc_host(bytes, device.context());
-    if (data == nullptr)
-      fail(FUNLIB_ERROR_OUT_OF_MEMORY, "no pinned host memory for a staging buffer of ", bytes,
-           " bytes");
-  }
-  ~Staging() {
-    if (data != nullptr) sycl::free(data, device.context());
-  }
+  Staging(Device& device, size_t bytes, void* data) : device(device), bytes(bytes), data(data) {}
+  ~Staging() { device.staging().give_back(data, bytes); }
   Device& device;
-  void* data = nullptr;
+  size_t bytes;
+  void* data;
 };
 
 funlib_mapping map(Tensor& tensor, funlib_map_mode mode) {
@@ -486,7 +500,8 @@ funlib_mapping map(Tensor& tensor, funlib_map_mode mode) {
   Storage& storage = *tensor.storage;
   funlib_mapping mapping{};
   mapping.zero_copy = device.info().host_accessible;
-  Staging staging(device, mapping.zero_copy ? 0 : size_t(tensor.nbytes()));
+  const size_t bytes = mapping.zero_copy ? 0 : size_t(tensor.nbytes());
+  Staging staging(device, bytes, device.staging().allocate(bytes));
   mapping.data = mapping.zero_copy ? tensor.data() : staging.data;
   if (mapping.zero_copy)
     std::copy_n(tensor.strides, tensor.ndim, mapping.strides);
@@ -529,8 +544,8 @@ void unmap(Tensor& any, void* data) {
     std::lock_guard<std::mutex> lock(device.submission());
     storage.close_mapping(data);
   };
-  Staging staging(device, 0);
-  if (mapping.staged) staging.data = mapping.data;
+  const size_t bytes = mapping.staged ? size_t(mapping.tensor->nbytes()) : 0;
+  Staging staging(device, bytes, mapping.staged ? mapping.data : nullptr);
   try {
     if (mapping.staged && mapping.writes) copy_from_host(*mapping.tensor, data, true)->wait();
   } catch (...) {

@@ -94,7 +94,9 @@ class Operation {
   // Memory for the operation alone.
   Ref<Storage> workspace(size_t bytes);
   // Adds a command; whatever it refers to must live until finish() returns.
-  void add(std::function<void(sycl::handler&)> command) { commands_.push_back(std::move(command)); }
+  void add(std::function<void(sycl::handler&)> command);
+  // Adds a copy of contiguous bytes.
+  void add_copy(void* target, const void* source, size_t bytes);
 
   Device& device() const noexcept { return queue_->device; }
   // Submits. Without commands nothing is recorded, and the event is complete from the start.
@@ -110,7 +112,9 @@ class Operation {
   const Label label_;
   bool serves_mapping_ = false;
   std::vector<Access> accesses_;
-  std::vector<std::function<void(sycl::handler&)>> commands_;
+  // Submit a command that waits for the given events.
+  using Command = std::function<sycl::event(sycl::queue&, const std::vector<sycl::event>&)>;
+  std::vector<Command> commands_;
 };
 
 // Copies element by element between views of one shape and item size. The caller has declared the

@@ -1,0 +1,127 @@
+"""gemm_wgmma and gemm_mma_float64 on a Hopper GPU: layouts, edges, the epilogue, batches, tiles.
+
+Rows of its operands begin at multiples of 16 bytes, which the shapes of test_gemm.py seldom give.
+"""
+
+import numpy as np
+import pytest
+from reference import Case, expected, supports
+
+import funlib
+from funlib import DeviceTensor
+
+DTYPES = ("bfloat16", "float16", "int8", "float64")
+TRANSPOSES = ((False, False), (False, True), (True, False), (True, True))
+# (M, K, N), of which those that lie along rows are multiples of 16.
+SHAPES = [
+    (16, 16, 16),
+    (128, 128, 256),
+    (272, 144, 528),
+    (64, 4096, 64),
+    (2064, 80, 1040),
+    (1040, 16, 2064),
+]
+
+
+def kernel_for(dtype):
+    return "gemm_mma_float64" if dtype == "float64" else "gemm_wgmma"
+
+
+@pytest.fixture(autouse=True)
+def needs_hopper(queue):
+    operand = DeviceTensor((16, 16), "float16", queue=queue)
+    if not supports(operand, operand, kernel="gemm_wgmma"):
+        pytest.skip(f"{queue.device.name} is no Hopper GPU")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_layouts(dtype, transposes):
+    for shape in SHAPES:
+        Case(kernel_for(dtype), dtype, *shape, *transposes, queue="tests").check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_edges(dtype):
+    """Extents that do not lie along rows of A or B can be anything; so can what C lies in."""
+    options = {"out": "block", "queue": "tests"}
+    for extent in (1, 5, 65, 127, 129, 257):
+        Case(kernel_for(dtype), dtype, extent, 64, 48, False, False, 2, -1, **options).check()
+        Case(kernel_for(dtype), dtype, extent, 64, 33, False, True, **options).check()
+        Case(kernel_for(dtype), dtype, 48, extent, 80, True, False, **options).check()
+        Case(kernel_for(dtype), dtype, 32, 16, extent, True, True, 1, 1, **options).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_epilogue(dtype):
+    options = {"bias": True, "activation": "relu", "queue": "tests"}
+    for transposes in TRANSPOSES:
+        Case(kernel_for(dtype), dtype, 144, 96, 272, *transposes, 3, 2, out="c", **options).check()
+    if dtype in ("bfloat16", "float16"):
+        for out_dtype, activation in (("float32", "gelu"), ("bfloat16", "silu")):
+            options = {"bias": True, "activation": activation, "queue": "tests"}
+            Case(kernel_for(dtype), dtype, 96, 64, 80, out_dtype=out_dtype, **options).check()
+
+
+def test_nothing_to_sum():
+    for dtype in DTYPES:
+        Case(kernel_for(dtype), dtype, 48, 0, 33, queue="tests").check()
+        Case(kernel_for(dtype), dtype, 48, 32, 48, alpha=0, beta=1, out="c", queue="tests").check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_batches(dtype, transposes):
+    for batch_a, batch_b in (((5,), (5,)), ((2, 3), (3,)), ((3, 1), (2,))):
+        options = {"batch_a": batch_a, "batch_b": batch_b, "queue": "tests"}
+        Case(kernel_for(dtype), dtype, 48, 64, 272, *transposes, **options).check()
+
+
+@pytest.mark.parametrize("rows", (64, 128))
+@pytest.mark.parametrize("columns", (64, 128, 256))
+def test_tiles(rows, columns):
+    if rows * columns > 128 * 128:
+        pytest.skip("more sums than there are registers")
+    for warp_groups in (1, 2):
+        for transposes in TRANSPOSES:
+            names = ("WARP_GROUPS", "ROWS", "COLUMNS", "STAGES", "BAND")
+            parameters = dict(zip(names, (warp_groups, rows, columns, 3, 4), strict=True))
+            options = {"parameters": parameters, "queue": "tests"}
+            Case("gemm_wgmma", "bfloat16", 1200, 272, 400, *transposes, **options).check()
+
+
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_tf32(queue, transposes):
+    """float32 rounded to nearest, and refused where that is not allowed."""
+    rng = np.random.default_rng(0)
+    for m, k, n in ((272, 144, 528), (64, 4, 64), (1040, 36, 300)):
+        a = rng.standard_normal((k, m) if transposes[0] else (m, k), np.float32)
+        b = rng.standard_normal((n, k) if transposes[1] else (k, n), np.float32)
+        operands = [DeviceTensor.from_numpy(x, queue=queue) for x in (a, b)]
+        options = dict(zip(("transpose_a", "transpose_b"), transposes, strict=True))
+        with pytest.raises(funlib.UnsupportedError, match="precision"):
+            funlib.gemm_wgmma(*operands, **options)
+        result = funlib.gemm_wgmma(*operands, precision="tf32", **options).to_host()
+        a, b = (x.astype(np.float64) for x in (a, b))
+        exact = (a.T if transposes[0] else a) @ (b.T if transposes[1] else b)
+        error = np.linalg.norm(result - exact) / np.linalg.norm(exact)
+        # Cut off instead of rounded, numbers are wrong by twice as much.
+        assert error < 4e-4
+
+
+@pytest.mark.parametrize("columns", (64, 128))
+def test_tiles_of_float64(columns):
+    for warp_groups, rows in ((1, 32), (1, 64), (2, 32), (2, 64)):
+        for transposes in TRANSPOSES:
+            names = ("WARP_GROUPS", "ROWS", "COLUMNS", "STAGES", "BAND")
+            parameters = dict(zip(names, (warp_groups, rows, columns, 3, 4), strict=True))
+            options = {"parameters": parameters, "queue": "tests"}
+            Case("gemm_mma_float64", "float64", 1200, 270, 400, *transposes, **options).check()
+
+
+def test_rows_that_are_not_aligned(queue):
+    """They are refused by name, and done by another kernel without."""
+    a = DeviceTensor.full((64, 65), 1, "float16", queue=queue)
+    with pytest.raises(funlib.UnsupportedError, match="16 bytes"):
+        funlib.gemm_wgmma(a, a, transpose_b=True)
+    assert (funlib.gemm(a, a, transpose_b=True).to_host() == 65).all()

@@ -90,6 +90,81 @@ def test_gemv_takes_few_rows(queue):
         funlib.gemv(ones(queue, (5, 8)), ones(queue, (8, 8)))
 
 
+# ---- gemm_pipelined, gemv_strips -----------------------------------------------------------------
+
+WORD_DTYPES = ("float32", "float64", "int32")
+CUTS = (
+    {"TILE_N": 64, "TILE_K": 16, "BLOCK_M": 8, "LANES_M": 8, "TEAMS_K": 2, "PARTS": 2},
+    {"TILE_M": 32, "TILE_N": 64, "TILE_K": 32, "BLOCK_M": 8, "TEAMS_K": 4, "STAGES": 2},
+    {"TILE_M": 32, "TILE_N": 32, "TILE_K": 32, "BLOCK_M": 8, "BLOCK_N": 4, "TEAMS_K": 4},
+    {"TILE_M": 128, "BLOCK_M": 8, "BLOCK_N": 16, "LANES_M": 8, "STAGES": 4, "PARTS": 4},
+)
+# Rows that are whole vectors of 16 bytes, and others; the second has more than one band of tiles.
+ROWS_OF = [(68, 37, 132), (600, 9, 40), (67, 40, 131), (5, 1, 3)]
+
+
+@pytest.mark.parametrize("dtype", WORD_DTYPES)
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_pipelined(queue, dtype, transposes):
+    """Fewer steps along K than the ring holds, as many, and more; edges on both sides."""
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    for shape in ROWS_OF:
+        Case("gemm_pipelined", dtype, *shape, *transposes, queue="tests").check()
+    options = {"b": "block", "out": "block", "bias": True, "activation": "relu", "queue": "tests"}
+    Case("gemm_pipelined", dtype, 70, 90, 140, *transposes, 2, -1, **options).check()
+
+
+@pytest.mark.parametrize("parameters", CUTS)
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_pipelined_cuts(queue, parameters, transposes):
+    options = {"bias": True, "parameters": parameters, "queue": "tests"}
+    for shape in ROWS_OF:
+        Case("gemm_pipelined", "float32", *shape, *transposes, **options).check()
+
+
+def test_pipelined_slices(queue):
+    """Slices of K for each product of a batch; the last one is thinner, none is empty."""
+    for k, slices in ((100, 4), (1000, 3), (10, 8)):
+        parameters = CUTS[0] | {"SLICES": slices}
+        options = {"batch_a": (2, 3), "batch_b": (3,), "parameters": parameters, "queue": "tests"}
+        Case("gemm_pipelined", "float32", 67, k, 131, alpha=2, beta=1, out="c", **options).check()
+    choice = funlib.explain(
+        ones(queue, (10, 40)),
+        ones(queue, (40, 10)),
+        kernel="gemm_pipelined",
+        parameters={"TILE_K": 16, "SLICES": 8},
+    )
+    assert choice.slices == 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_strips(queue, dtype):
+    """All numbers of rows, of one tile and of more; strips whose last one is narrow."""
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    for m, k, n in ((1, 77, 144), (3, 1000, 16), (8, 300, 1040), (13, 5, 64), (16, 1, 16)):
+        Case("gemv_strips", dtype, m, k, n, queue="tests").check()
+    options = {"alpha": 2, "beta": -1, "out": "block", "bias": True, "queue": "tests"}
+    Case("gemv_strips", dtype, 7, 100, 48, True, **options).check()
+    Case("gemv_strips", dtype, 2, 100, 48, batch_a=(3,), batch_b=(2, 1), queue="tests").check()
+
+
+def test_strips_parameters(queue):
+    for rows, work_items, steps in ((1, 1024, 8), (2, 256, 2), (4, 512, 8)):
+        parameters = {"ROWS": rows, "WORK_ITEMS": work_items, "STEPS": steps}
+        for m in (1, 2, 5):
+            options = {"parameters": parameters, "queue": "tests"}
+            Case("gemv_strips", "float32", m, 2100, 60, **options).check()
+
+
+def test_strips_want_vectors(queue):
+    a = ones(queue, (2, 8))
+    for b, options in ((ones(queue, (8, 7)), {}), (ones(queue, (8, 8)), {"transpose_b": True})):
+        with pytest.raises(funlib.UnsupportedError, match="reads B"):
+            funlib.gemm(a, b, kernel="gemv_strips", **options)
+
+
 # ---- precision -----------------------------------------------------------------------------------
 
 

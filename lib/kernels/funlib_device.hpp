@@ -29,6 +29,9 @@
       SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(                              \
           (sycl::ext::oneapi::experimental::work_group_size<__VA_ARGS__>))
 
+// For a function with much in it that has to be part of its caller, whatever the compiler thinks.
+#define FUNLIB_INLINE __attribute__((always_inline))
+
 // Fixes the size of the sub-groups, after FUNLIB_KERNEL. Small ones leave more registers to each
 // work-item.
 #define FUNLIB_SUB_GROUP_SIZE(size) \
@@ -96,6 +99,18 @@ inline void barrier() {
   asm volatile("bar.sync 0;" ::: "memory");
 }
 
+// 16 bytes of global memory that are not needed again: they leave the caches first.
+template <typename Value>
+inline Value read_once(const Value* from) {
+  static_assert(sizeof(Value) == 16, "16 bytes");
+  using Words = unsigned __attribute__((ext_vector_type(4)));
+  Words words;
+  asm("ld.global.cs.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+      : "l"(from));
+  return __builtin_bit_cast(Value, words);
+}
+
 #else
 
 #define FUNLIB_STRUCT(n, Struct, name) Struct name
@@ -117,6 +132,11 @@ inline int64 global_id(int dimension) {
 template <int Dimensions>
 inline void barrier() {
   sycl::group_barrier(sycl::ext::oneapi::this_work_item::get_work_group<Dimensions>());
+}
+
+template <typename Value>
+inline Value read_once(const Value* from) {
+  return *from;
 }
 
 #endif

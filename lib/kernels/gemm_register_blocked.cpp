@@ -23,7 +23,7 @@
 // the outputs of a work-item; BLOCK divides TILE, V divides BLOCK and TILE_K. FUNLIB_SUB_GROUP, the
 // size of the sub-groups or 0 for the compiler's choice: where lanes share a register file (Intel),
 // twice the lanes have half the registers each, and 64 sums spill.
-#include "gemm_block.hpp"
+#include "gemm_run.hpp"
 
 namespace funlib {
 
@@ -34,19 +34,6 @@ constexpr int down = TILE_M / BLOCK_M, across = TILE_N / BLOCK_N, work_items = d
 // Steps along K that are unrolled. A product of int32 takes several instructions and registers on
 // Intel GPUs: several steps at once would spill.
 constexpr int unrolled = FUNLIB_INTEGER ? 1 : 8;
-
-constexpr int V = 16 / sizeof(Acc);
-using Vector = VectorOf<Acc, V>;
-
-// V elements of a tensor.
-template <typename Element>
-using Elements = VectorOf<Element, V>;
-
-template <typename Element>
-inline bool is_aligned(const Element* data, int64 leading_dimension) {
-  return reinterpret_cast<uint64>(data) % sizeof(Elements<Element>) == 0 &&
-         leading_dimension % V == 0;
-}
 
 // V elements of a line from `run` on; zeros outside.
 inline Vector load(const T* X, int64 ld, int64 line, int64 lines, int64 run, int64 length,
@@ -81,22 +68,6 @@ inline void load_tile(const T* X, int64 ld, int64 first, int64 extent, int64 k0,
       tile[line][run] = load(X, ld, k0 + line, K, first + run * V, extent, aligned);
     }
   }
-}
-
-// V outputs in a row.
-inline void store(const Output& output, int64 M, int64 N, int64 i, int64 j, const Acc* sum,
-                  bool aligned) {
-  if (i >= M) return;
-  if (aligned && output.beta == Acc(0) && j + V <= N) {
-    Vector value;
-#pragma unroll
-    for (int e = 0; e < V; ++e) value[e] = output.value(i, j + e, sum[e]);
-    *reinterpret_cast<Elements<Out>*>(output.C + i * output.ldc + j) = narrow<Out, V>(value);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < V; ++e)
-    if (j + e < N) output.store(i, j + e, sum[e]);
 }
 
 }  // namespace funlib
@@ -143,6 +114,6 @@ void gemm_register_blocked(FUNLIB_GEMM_ARGUMENTS) {
   for (int r = 0; r < BLOCK_M; ++r)
 #pragma unroll
     for (int q = 0; q < BLOCK_N / V; ++q)
-      store(output, M, N, tile.row + (r / V * down + y) * V + r % V,
-            tile.column + (q * across + x) * V, &block.sum[r][q * V], c_aligned);
+      store_run(output, M, N, tile.row + (r / V * down + y) * V + r % V,
+                tile.column + (q * across + x) * V, &block.sum[r][q * V], c_aligned);
 }

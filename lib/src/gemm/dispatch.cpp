@@ -70,9 +70,65 @@ class TuningTable {
 
 struct Candidate {
   const char* kernel;
-  const char* parameters;
+  std::string parameters;
   std::string reason;
 };
+
+// A way to cut a float32 product for gemm_pipelined, and how fast a compute unit then is: as a share of
+// its multiply-adds, with one work-group on it and with as many as keep it busy. Measured on an H200.
+struct Cut {
+  int64_t tile_m, tile_n;
+  double alone, busy;
+  int64_t groups;  // that keep a unit busy
+  const char* parameters;
+};
+constexpr Cut cuts[] = {
+    {64, 128, 0.25, 0.78, 4, ""},
+    {64, 128, 0.70, 0.76, 2, "BLOCK_M=8 LANES_M=8 PARTS=4"},
+    {64, 64, 0.66, 0.72, 2, "TILE_N=64 TILE_K=16 BLOCK_M=8 LANES_M=8 TEAMS_K=2 PARTS=2"},
+    {32, 64, 0.62, 0.69, 2, "TILE_M=32 TILE_N=64 TILE_K=32 BLOCK_M=8 TEAMS_K=4 PARTS=2"},
+    {32, 32, 0.55, 0.55, 1, "TILE_M=32 TILE_N=32 TILE_K=32 BLOCK_M=8 BLOCK_N=4 TEAMS_K=4 PARTS=2"},
+};
+
+// The cut with which the unit that has most to do is done first.
+const Cut& best_cut(const GemmProblem& problem, int64_t units) {
+  const Cut* best = nullptr;
+  double least = 0;
+  for (const Cut& cut : cuts) {
+    const int64_t all =
+        tiles(problem.m, cut.tile_m) * tiles(problem.n, cut.tile_n) * problem.batches;
+    const int64_t most = tiles(all, units), last = most % cut.groups;
+    double time = double(most - last) / cut.busy;
+    if (last > 0)
+      time += double(last) / (cut.alone + (cut.busy - cut.alone) * double(last - 1) /
+                                              double(std::max<int64_t>(cut.groups - 1, 1)));
+    time *= double(cut.tile_m * cut.tile_n);
+    if (best == nullptr || time < least) {
+      best = &cut;
+      least = time;
+    }
+  }
+  return *best;
+}
+
+// gemm_pipelined, cut as is best for float32; with slices of K where that is long and tiles are few.
+Candidate pipelined(const GemmProblem& problem, int64_t units) {
+  if (problem.dtype != FUNLIB_FLOAT32)
+    return {"gemm_pipelined", "", "tiles copied while others are multiplied"};
+  constexpr int64_t thinnest = 512;
+  const Cut& cut = best_cut(problem, units);
+  const int64_t all = tiles(problem.m, cut.tile_m) * tiles(problem.n, cut.tile_n) * problem.batches;
+  std::string parameters = cut.parameters;
+  const int64_t most = std::min(units / all, problem.k / thinnest);
+  for (const int64_t slices : {32, 16, 8, 4, 2})
+    if (slices <= most) {
+      parameters += concat(parameters.empty() ? "" : " ", "SLICES=", slices);
+      break;
+    }
+  return {"gemm_pipelined", parameters,
+          concat(all, " tiles of ", cut.tile_m, "x", cut.tile_n, " keep ", units,
+                 " compute units most evenly busy")};
+}
 
 // Hopper's kernel for the type, with the largest tiles of which there is one for every other compute unit;
 // nothing for other devices and products.
@@ -117,6 +173,16 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const auto groups = [&](int64_t tile) {
       return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
     };
+    const bool pipelines = info.backend == std::string("cuda");
+    // Two tiles of rows would read a large B twice.
+    constexpr int64_t small_b = int64_t(1) << 22;
+    if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
+      found.push_back({"gemv_strips",
+                       problem.m == 1   ? "ROWS=1 WORK_ITEMS=1024 STEPS=8"
+                       : problem.m == 2 ? "ROWS=2 STEPS=8"
+                       : problem.m <= 4 ? "ROWS=4 STEPS=8"
+                                        : "",
+                       concat(problem.m, " rows: as fast as B can be read")});
     found.push_back({"gemv", "", concat(problem.m, " rows: as fast as B can be read")});
     // Below these, most of a tile would lie outside the matrix.
     constexpr int64_t few = 8, long_k = 512;
@@ -128,6 +194,7 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
         found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
                          "matrix engines multiply several times faster than work-items"});
       }
+      if (pipelines) found.push_back(pipelined(problem, units));
       for (const int64_t tile : {128, 64})
         if (groups(tile) >= units)
           found.push_back({"gemm_register_blocked",
@@ -206,7 +273,9 @@ class Dispatch {
     const auto key =
         std::make_tuple(choice.kernel, choice.values, int(problem.dtype), int(problem.out_dtype),
                         problem.transpose_a, problem.transpose_b, int(problem.bias),
-                        int(problem.activation), problem.panel_width != 0, problem.batches > 1);
+                        int(problem.activation), problem.panel_width != 0, problem.batches > 1,
+                        choice.kernel->by_alignment && problem.has_vectors_a(),
+                        choice.kernel->by_alignment && problem.has_vectors_b());
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       const auto found = codes_.find(key);
@@ -238,9 +307,9 @@ class Dispatch {
   TuningTable table_;
   std::map<std::tuple<ProblemKey, std::string, std::string>, std::shared_ptr<const GemmChoice>>
       choices_;
-  std::map<
-      std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool, bool>,
-      sycl::kernel>
+  std::map<std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool,
+                      bool, bool, bool>,
+           sycl::kernel>
       codes_;
 };
 
@@ -282,6 +351,10 @@ KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
   spec.define("FUNLIB_BIAS", int(problem.bias));
   spec.define("FUNLIB_ACTIVATION", int(problem.activation));
   spec.define("FUNLIB_BATCHED", problem.batches > 1);
+  if (kernel.by_alignment) {
+    spec.define("FUNLIB_ALIGNED_A", problem.has_vectors_a());
+    spec.define("FUNLIB_ALIGNED_B", problem.has_vectors_b());
+  }
   if (kernel.panel_width != nullptr) spec.define("FUNLIB_PACKED_B", problem.panel_width != 0);
   for (size_t i = 0; i < values.size(); ++i)
     spec.define(concat("FUNLIB_", kernel.parameters[i].name).c_str(), values[i]);

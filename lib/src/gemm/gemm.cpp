@@ -564,8 +564,8 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   problem.transpose_a = left.transposed;
   problem.transpose_b = right.transposed;
   const int64_t itemsize = call.a.type().itemsize;
-  problem.aligned =
-      !reads || (is_aligned(left, call.batch, itemsize) && is_aligned(right, call.batch, itemsize));
+  problem.aligned_a = !reads || is_aligned(left, call.batch, itemsize);
+  problem.aligned_b = !reads || is_aligned(right, call.batch, itemsize);
   product.batches = merged(call.batch, left, right, output);
   // A kernel of few rows takes the products as they are.
   if (wish.kernel.empty() || gemm_kernel(wish.kernel).most_rows == INT64_MAX)

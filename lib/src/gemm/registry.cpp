@@ -62,6 +62,41 @@ ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info
                            : ParameterValues{128, 128, 8, 8, 8, lanes};
 }
 
+// A ring of STAGES tiles; what is turned on its way, or is double the work-items' sums at the end, as
+// the kernel has it.
+GemmPlan pipelined_plan(const ParameterValues& p, const GemmProblem& problem,
+                        const funlib_device_info&) {
+  constexpr int64_t team = 32;
+  const int64_t most_outputs = 512 / problem.sums().itemsize;
+  const int64_t tile_m = p[0], tile_n = p[1], tile_k = p[2], block_m = p[3], block_n = p[4];
+  const int64_t lanes_m = p[5], teams_k = p[6], stages = p[7], parts = p[8];
+  const int64_t slices = p[9];
+  const int64_t vector = 16 / problem.sums().itemsize;
+  const int64_t rows = lanes_m * block_m, columns = team / lanes_m * block_n;
+  const int64_t work_items = tile_m / rows * (tile_n / columns) * team * teams_k;
+  const int64_t pads = vector * (int64_t(!problem.transpose_a) + int64_t(problem.transpose_b));
+  const int64_t ring = stages * tile_k * (tile_m + tile_n + pads);
+  const int64_t exchange = work_items / teams_k * (teams_k - 1) * block_m * block_n;
+  GemmPlan plan{1, work_items, tile_m, tile_n, std::max(ring, exchange)};
+  const int64_t depth = std::max<int64_t>(tiles(tiles(problem.k, slices), tile_k), 1) * tile_k;
+  plan.slices = std::max<int64_t>(tiles(problem.k, depth), 1);
+  plan.arguments = {depth, plan.slices};
+  if (tile_m % rows != 0 || tile_n % columns != 0 || tile_k % (2 * teams_k) != 0 ||
+      tile_k % (parts * teams_k) != 0 || block_m % teams_k != 0 || block_m % vector != 0 ||
+      block_n % vector != 0)
+    plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ",
+                            rows, "x", columns, " outputs a team and ", teams_k, " shares");
+  if (block_m * block_n > most_outputs)
+    plan.objection = concat("keeps at most ", most_outputs,
+                            " outputs a work-item in registers, not ", block_m, "x", block_n);
+  return plan;
+}
+
+ParameterValues pipelined_fit(const Dtype& type, const funlib_device_info&) {
+  return dtype_of(type.sums).itemsize > 4 ? ParameterValues{64, 64, 8, 8, 4, 4, 1, 3, 1, 1}
+                                          : ParameterValues{64, 128, 8, 16, 8, 4, 1, 3, 1, 1};
+}
+
 bool multiplies(const funlib_device_info& info, const char* type, int64_t m, int64_t n, int64_t k) {
   const auto end = info.matrix_shapes + info.matrix_shape_count;
   return std::any_of(info.matrix_shapes, end, [&](const funlib_matrix_shape& shape) {
@@ -176,7 +211,7 @@ GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
     plan.objection = "needs the instructions of NVIDIA's sm_90a";
   else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
     plan.objection = "rounds float32 to TF32, which precision does not allow";
-  else if (!problem.aligned)
+  else if (!problem.aligned_a || !problem.aligned_b)
     plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
   else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
     plan.objection = concat("takes extents up to ", most_extent);
@@ -231,6 +266,32 @@ GemmPlan few_rows_plan(const ParameterValues& p, const GemmProblem& problem,
   if (!has_sub_groups_of(lanes, info))
     plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
   return plan;
+}
+
+// Strips of equal width, as many for each compute unit.
+GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
+                     const funlib_device_info& info) {
+  constexpr int64_t narrowest = 4, widest = 32;  // vectors
+  const int64_t rows = p[0], work_items = p[1], vector = 16 / dtype_of(problem.dtype).itemsize;
+  const int64_t units = std::max<int64_t>(info.compute_units, 1);
+  const int64_t vectors = std::max<int64_t>(tiles(problem.n, vector), 1);
+  const int64_t rounds = tiles(vectors, units * widest);
+  const int64_t width = std::clamp(tiles(vectors, units * rounds), narrowest, widest);
+  const int64_t rows_at_once = std::min<int64_t>(rows, vector == 16 ? 2 : 4);
+  GemmPlan plan{1, work_items, rows, width * vector, work_items * rows_at_once * vector};
+  constexpr int64_t most_shares = 8;
+  const int64_t vectors_at_once = rows_at_once * width;
+  plan.arguments = {width, work_items / width, tiles(vectors, width),
+                    std::min(work_items / vectors_at_once, most_shares)};
+  if (problem.transpose_b)
+    plan.objection = "reads B along its rows, and B is transposed";
+  else if (!problem.has_vectors_b())
+    plan.objection = "reads B by vectors of 16 bytes, which its rows are not made of";
+  return plan;
+}
+
+ParameterValues strips_fit(const Dtype& type, const funlib_device_info&) {
+  return {8, type.itemsize < 4 ? 256 : 512, 4};
 }
 
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
@@ -435,6 +496,26 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"SUB_GROUP", 0, {0, 8, 16, 32}}},
        register_blocked_plan,
        register_blocked_fit},
+      {"gemm_pipelined",
+       "tiles copied while others are multiplied, 16x8 outputs a work-item",
+       "gemm_pipelined.cpp",
+       {FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNLIB_INT32},
+       {{"TILE_M", 64, {32, 64, 128, 256}},
+        {"TILE_N", 128, {32, 64, 128, 256}},
+        {"TILE_K", 8, {8, 16, 32}},
+        {"BLOCK_M", 16, {4, 8, 16}},
+        {"BLOCK_N", 8, {4, 8, 16}},
+        {"LANES_M", 4, {4, 8}},
+        {"TEAMS_K", 1, {1, 2, 4, 8}},
+        {"STAGES", 3, {2, 3, 4}},
+        {"PARTS", 1, {1, 2, 4, 8}},
+        {"SLICES", 1, {1, 2, 3, 4, 6, 8, 16, 32}}},
+       pipelined_plan,
+       pipelined_fit,
+       "",
+       INT64_MAX,
+       nullptr,
+       true},
       {"gemm_subgroup",
        "operands of A exchanged between the lanes of a sub-group, no local memory",
        "gemm_subgroup.cpp",
@@ -503,6 +584,17 @@ const std::vector<GemmKernel>& gemm_kernels() {
        few_rows_fit,
        "",
        4},
+      {"gemv_strips",
+       "at most 16 rows of A: strips of B, as many as compute units, by vectors",
+       "gemv_strips.cpp",
+       every_dtype,
+       {{"ROWS", 8, {1, 2, 4, 8}}, {"WORK_ITEMS", 512, {256, 512, 1024}}, {"STEPS", 4, {2, 4, 8}}},
+       strips_plan,
+       strips_fit,
+       "",
+       16,
+       nullptr,
+       true},
       {"gemm_vector",
        "CPU micro-kernel on explicit vectors, packed panels, cache blocking",
        "gemm_vector.cpp",

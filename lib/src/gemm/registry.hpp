@@ -32,14 +32,22 @@ struct GemmProblem {
   funlib_activation activation = FUNLIB_ACTIVATION_NONE;
   int64_t panel_width = 0;  // columns of a panel of packed B; 0: B is a matrix
   funlib_precision precision = FUNLIB_PRECISION_DEFAULT;
-  // All rows of A and B, as they are stored, begin at multiples of 16 bytes.
-  bool aligned = true;
+  // All rows of the operand, as they are stored, begin at multiples of 16 bytes.
+  bool aligned_a = true, aligned_b = true;
+
+  // And they are whole vectors of 16 bytes.
+  bool has_vectors_a() const { return aligned_a && is_whole(transpose_a ? m : k); }
+  bool has_vectors_b() const { return aligned_b && is_whole(transpose_b ? k : n); }
 
   auto key() const {
     return std::make_tuple(m, n, k, batches, int(dtype), int(out_dtype), transpose_a, transpose_b,
-                           int(bias), int(activation), panel_width, int(precision), aligned);
+                           int(bias), int(activation), panel_width, int(precision), aligned_a,
+                           aligned_b);
   }
   const Dtype& sums() const { return dtype_of(dtype_of(dtype).sums); }
+
+ private:
+  bool is_whole(int64_t run) const { return run * dtype_of(dtype).itemsize % 16 == 0; }
 };
 
 using ParameterValues = std::vector<int64_t>;  // in the order of GemmKernel::parameters
@@ -79,6 +87,7 @@ struct GemmKernel {
   int64_t most_rows = INT64_MAX;  // largest M
   // Columns of the panels that it takes packed B in; null if it takes none.
   int64_t (*panel_width)(const ParameterValues&) = nullptr;
+  bool by_alignment = false;  // compiled for what is known of the operands' alignment
 
   ParameterValues defaults() const;
   ParameterValues values_for(funlib_dtype dtype, const Device& device) const;

@@ -155,7 +155,7 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
 #pragma unroll
         for (int n = 0; n < 8; ++n) sums[i][j][n / 4][n % 4] = 0;
     for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
-      ring.full(turn.stage).wait(turn.parity);
+      ring.full(turn.stage).wait_together(turn.parity);
       Fragment x[tiles_down];
 #pragma unroll
       for (int i = 0; i < tiles_down; ++i)

@@ -493,11 +493,11 @@ def product(dtype):
                 reason = error
                 continue
             funlib.gemm(a, b, precision=precision, **options).event.wait()
-            return
-    print(dtype, reason)
+            return None
+    return f"{dtype}: {reason}"
 
 with ThreadPoolExecutor(1 if folder else os.cpu_count()) as pool:
-    list(pool.map(product, dtypes))
+    print(*filter(None, pool.map(product, dtypes)), sep="\\n", end="")
 assert funlib.cache_info().compilations == 0 or not folder
 """
 
@@ -507,8 +507,13 @@ ARCHITECTURES = {
     "sm_80": ("8.0", "tt", ("float32", "float64", "bfloat16")),
 }
 GPU_KERNELS = [k for k in funlib.kernels() if k.device_type in ("", "gpu")]
-# (kernel, data type, architecture): why its registers don't suffice.
-SPILLING = {}
+# Those that may spill: (kernel, data type, layout, architecture).
+SPILLING = {
+    # B does not lie along K: its bytes are turned in registers, beside the sums.
+    ("gemm_wgmma", "int8", "nn", "sm_90a"),
+    # Work-groups of 512 leave 128 registers to sums and loads of 8 bytes.
+    ("gemv_strips", "float64", "nn", "sm_90a"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -576,7 +581,7 @@ def test_ptx(on_stub, assemble, report, tmp_path, kernel, architecture):
         assert refused == ""
     elif len(refused.splitlines()) == len(dtypes):
         pytest.skip(refused)
-    seen, spilling = set(), set()
+    spilling = set()
     for dtype in dtypes:
         for path in (tmp_path / dtype).iterdir():
             for function, figures in assemble(path, architecture).items():
@@ -584,8 +589,6 @@ def test_ptx(on_stub, assemble, report, tmp_path, kernel, architecture):
                 if name.endswith("_with_offset"):
                     continue
                 report(name, dtype, layout, architecture, figures)
-                case = (name, dtype, architecture)
-                seen.add(case)
-                if figures["spilled"] or figures["stack"]:
-                    spilling.add(case)
-    assert spilling == seen & SPILLING.keys()
+                if figures["spilled"]:
+                    spilling.add((name, dtype, layout, architecture))
+    assert spilling <= SPILLING

@@ -82,6 +82,7 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* vendor
         const char* backend
         int32_t profiling
+        const int64_t* index
     funlib_status funlib_queue_register(const char*, const funlib_queue_options*, funlib_queue**)
     funlib_status funlib_queue_unregister(const char*)
     funlib_status funlib_queue_get(const char*, funlib_queue**)

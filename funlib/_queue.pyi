@@ -67,7 +67,7 @@ class Queue:
 def devices() -> list[Device]: ...
 def register_queue(
     name: str,
-    device: str = "any",
+    device: str | Device = "any",
     vendor: str | None = None,
     backend: str | None = None,
     profiling: bool = True,

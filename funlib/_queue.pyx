@@ -219,7 +219,7 @@ cdef inline const char* pointer(bytes string) except? NULL:
 def register_queue(name, device="any", vendor=None, backend=None, profiling=True):
     """Makes an in-order queue and files it under a name.
 
-    device: "gpu", "cpu", "accelerator" or "any" (GPUs first, then CPUs). vendor: a part of the
+    device: "gpu", "cpu", "accelerator" or "any" (GPUs first, then CPUs), or one of devices(). vendor: a part of the
     vendor's name, case ignored. backend: "opencl", "level_zero", "cuda" or "hip". profiling: events
     carry device times.
 
@@ -229,7 +229,8 @@ def register_queue(name, device="any", vendor=None, backend=None, profiling=True
     if name is None:
         raise TypeError("name must be a str, not None")
     cdef bytes name_bytes = encoded(name, "name")
-    cdef bytes device_bytes = encoded(device, "device")
+    cdef int64_t index = device.index if isinstance(device, Device) else -1
+    cdef bytes device_bytes = None if isinstance(device, Device) else encoded(device, "device")
     cdef bytes vendor_bytes = encoded(vendor, "vendor")
     cdef bytes backend_bytes = encoded(backend, "backend")
     cdef const char* name_pointer = pointer(name_bytes)
@@ -240,6 +241,7 @@ def register_queue(name, device="any", vendor=None, backend=None, profiling=True
     options.vendor = pointer(vendor_bytes)
     options.backend = pointer(backend_bytes)
     options.profiling = bool(profiling)
+    options.index = &index if index >= 0 else NULL
     with nogil:
         status = funlib_queue_register(name_pointer, &options, &queue)
     check(status)

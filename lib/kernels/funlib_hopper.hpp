@@ -72,6 +72,12 @@ struct CopyBarrier {
           : "memory");
     } while (done == 0);
   }
+  // All lanes of a warp wait, and go on together: each sees the end of a phase for itself, and what follows
+  // may be an instruction of the whole warp.
+  void wait_together(uint32 parity) const {
+    wait(parity);
+    warp_barrier();
+  }
 };
 
 // What work-items have written to local memory, barriers too, is seen by copies and products; what they

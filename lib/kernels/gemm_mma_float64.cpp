@@ -154,8 +154,9 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
       for (int j = 0; j < tiles_across; ++j)
 #pragma unroll
         for (int n = 0; n < 8; ++n) sums[i][j][n / 4][n % 4] = 0;
+    int before = 0;
     for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
-      ring.full(turn.stage).wait(turn.parity);
+      ring.full(turn.stage).wait_together(turn.parity);
       Fragment x[tiles_down];
 #pragma unroll
       for (int i = 0; i < tiles_down; ++i)
@@ -167,11 +168,15 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
 #pragma unroll
         for (int i = 0; i < tiles_down; ++i) multiply(sums[i][j], x[i], y);
       }
-      ring.release_after_loads(turn.stage, lane);
+      // A stage is given back a step later: that its loads are done, which may be late, is only known when
+      // they have been multiplied.
+      if (step > 0) ring.release_after_loads(before, lane);
+      before = turn.stage;
     }
     store_tile<exchanged ? warp_columns : 32, exchanged ? 32 : warp_columns>(
         output, M, N, exchanged ? corner.y : corner.x, exchanged ? corner.x : corner.y,
         [&]<bool Whole>(const Output& to)
             __attribute__((always_inline)) { store_sums<Whole>(to, M, N, corner, sums, lane); });
+    if (tiles.steps > 0) ring.release_after_loads(before, lane);
   }
 }

@@ -69,11 +69,11 @@ struct Ring {
     fence_local_for_engines();
   }
 
-  // A warp gives a stage back that products have read, which are done.
+  // A warp gives a stage back whose products are done, which have read it, or what was loaded from it.
   void release(int stage, int lane) const {
     if (lane == 0) empty(stage).arrive();
   }
-  // One that its lanes have read: the loads have to be done before copies write there.
+  // One from which its lanes have loaded: that has to be done before copies write there.
   void release_after_loads(int stage, int lane) const {
     fence_local_for_engines();
     warp_barrier();

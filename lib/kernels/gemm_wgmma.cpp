@@ -341,15 +341,9 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
     for (int q = 0; q < tiles_down; ++q)
 #pragma unroll
       for (int n = 0; n < COLUMNS / 2; ++n) sums[q][n] = Acc(0);
-    const auto release = [&](int stage) {
-      if constexpr (x_from_registers)
-        ring.release_after_loads(stage, lane);
-      else
-        ring.release(stage, lane);
-    };
     int before = 0;
     for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
-      ring.full(turn.stage).wait(turn.parity);
+      ring.full(turn.stage).wait_together(turn.parity);
       const uint32 x = ring.x(turn.stage) + uint32(warp_group * ROWS * 128);
       if constexpr (turns_y) {
         const uint32 y = ring.more + uint32(step % 2 * y_bytes);
@@ -359,16 +353,16 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
         multiply_stage(sums, x, y, warp % 4, lane);
         // Else the other warp group might turn a tile into what this one still multiplies.
         wait_for_products<0>();
-        release(turn.stage);
+        ring.release(turn.stage, lane);
       } else {
         multiply_stage(sums, x, ring.y(turn.stage), warp % 4, lane);
-        if (step > 0) release(before);
+        if (step > 0) ring.release(before, lane);
         before = turn.stage;
       }
     }
     if constexpr (!turns_y) {
       wait_for_products<0>();
-      if (tiles.steps > 0) release(before);
+      if (tiles.steps > 0) ring.release(before, lane);
     }
     store_tile<exchanged ? COLUMNS : ROWS, exchanged ? ROWS : COLUMNS>(
         output, M, N, exchanged ? corner.y : corner.x, exchanged ? corner.x : corner.y,

@@ -86,10 +86,10 @@ int main(void) {
   INVALID(funlib_device_get_info(devices, &device));
   INVALID(funlib_device_get_info(-1, &device));
   funlib_queue* queue = NULL;
-  const funlib_queue_options bad_device = {"toaster", NULL, NULL, 1};
+  const funlib_queue_options bad_device = {"toaster", NULL, NULL, 1, NULL};
   INVALID(funlib_queue_register("q", &bad_device, &queue));
   CHECK(strstr(funlib_last_error(), "toaster") != NULL);
-  const funlib_queue_options nobody = {NULL, "no such vendor", NULL, 1};
+  const funlib_queue_options nobody = {NULL, "no such vendor", NULL, 1, NULL};
   CHECK_STATUS(FUNLIB_ERROR_NO_DEVICE, funlib_queue_register("q", &nobody, &queue));
   CHECK_STATUS(FUNLIB_ERROR_NOT_FOUND, funlib_queue_get("never registered", &queue));
   CHECK(queue == NULL);

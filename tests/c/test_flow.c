@@ -46,7 +46,7 @@ int main(void) {
     return 77;
   }
   funlib_queue* queue = NULL;
-  const funlib_queue_options any = {"any", NULL, NULL, 1};
+  const funlib_queue_options any = {"any", NULL, NULL, 1, NULL};
   CHECK_OK(funlib_queue_register("flow", &any, &queue));
 
   float a[M * K], b[K * N], c[M * N];

@@ -148,10 +148,11 @@ typedef struct funlib_queue funlib_queue;
 
 /* Which device a queue is for. NULL or "any" matches everything. */
 typedef struct funlib_queue_options {
-  const char* device;  /* "gpu", "cpu", "accelerator", "any" */
-  const char* vendor;  /* part of the vendor's name, case ignored */
-  const char* backend; /* "opencl", "level_zero", "cuda", "hip" */
-  int32_t profiling;   /* 1: events carry device times */
+  const char* device;   /* "gpu", "cpu", "accelerator", "any" */
+  const char* vendor;   /* part of the vendor's name, case ignored */
+  const char* backend;  /* "opencl", "level_zero", "cuda", "hip" */
+  int32_t profiling;    /* 1: events carry device times */
+  const int64_t* index; /* of one device, as funlib_device_get_info counts; NULL leaves it open */
 } funlib_queue_options;
 
 /* Makes an in-order queue on the first device that fits (GPUs before CPUs before accelerators where

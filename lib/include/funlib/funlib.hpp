@@ -119,11 +119,13 @@ struct QueueOptions {
   std::string vendor = "any";
   std::string backend = "any";
   bool profiling = true;
+  int64_t index = -1;  // of one device, as funlib_device_get_info counts; -1 leaves it open
 };
 
 inline Queue register_queue(const std::string& name, const QueueOptions& options = {}) {
   const funlib_queue_options plain{options.device.c_str(), options.vendor.c_str(),
-                                   options.backend.c_str(), options.profiling ? 1 : 0};
+                                   options.backend.c_str(), options.profiling ? 1 : 0,
+                                   options.index >= 0 ? &options.index : nullptr};
   funlib_queue* handle = nullptr;
   check(funlib_queue_register(name.c_str(), &plain, &handle));
   return Queue(handle);

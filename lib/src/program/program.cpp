@@ -8,10 +8,12 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "program/cache.hpp"
 #include "program/compile.hpp"
 #include "program/digest.hpp"
+#include "program/empty_toolkit.hpp"
 #include "program/sources.hpp"
 #include "runtime/paths.hpp"
 
@@ -58,14 +60,17 @@ std::string key_of(const Device& device, const KernelSpec& spec, const Text& tex
 std::string compile(const Device& device, const KernelSpec& spec, const Text& text,
                     const char* state) {
   Message request;
+  std::optional<EmptyToolkit> empty_toolkit;
   request.add("device", std::to_string(device.ordinal()));
   request.add("name", device.info().name);
   request.add("driver", device.info().driver);
   request.add("state", state);
   if (!device.ptx_target().empty()) {
     request.add("ptx_target", device.ptx_target());
-    const std::string& toolkit = paths().cuda_toolkit;
-    request.add("option", toolkit.empty() ? "-nocudalib" : "--cuda-path=" + toolkit);
+    // Always named: else the compiler looks around itself.
+    std::string toolkit = paths().cuda_toolkit;
+    if (toolkit.empty()) toolkit = empty_toolkit.emplace().folder();
+    request.add("option", "--cuda-path=" + toolkit);
   }
   request.add("source_name", spec.source);
   request.add("source", text.source);

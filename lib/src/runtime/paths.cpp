@@ -67,6 +67,7 @@ std::string find_cuda_toolkit(const Paths& found) {
     for (const auto& entry : fs::directory_iterator(folder / "nvidia", ignored))
       places.push_back(entry.path());
   places.emplace_back("/usr/local/cuda");
+  places.emplace_back("/usr/lib/cuda");  // Debian's
   for (const auto& place : places)
     if (!place.empty() && readable(place / libdevice)) return place;
   return "";

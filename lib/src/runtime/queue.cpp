@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cctype>
 #include <map>
+#include <optional>
 
 namespace funlib {
 namespace {
@@ -19,6 +20,7 @@ std::string lower(std::string text) {
 struct Selection {
   std::string device, vendor, backend;
   bool profiling = true;
+  std::optional<int64_t> index;
 
   explicit Selection(const funlib_queue_options* options) {
     if (options == nullptr) return;
@@ -30,6 +32,7 @@ struct Selection {
     vendor = text(options->vendor);
     backend = lower(text(options->backend));
     profiling = options->profiling != 0;
+    if (options->index != nullptr) index = *options->index;
     const auto one_of = [](const char* what, const std::string& value,
                            std::initializer_list<const char*> legal) {
       if (value.empty() || std::find(legal.begin(), legal.end(), value) != legal.end()) return;
@@ -41,8 +44,9 @@ struct Selection {
     one_of("backend", backend, {"opencl", "level_zero", "cuda", "hip"});
   }
 
-  bool matches(const funlib_device_info& info) const {
-    return (device.empty() || device == info.type) &&
+  bool matches(const Device& candidate) const {
+    const auto& info = candidate.info();
+    return (!index || *index == candidate.index()) && (device.empty() || device == info.type) &&
            (backend.empty() || backend == info.backend) &&
            (vendor.empty() || lower(info.vendor).find(lower(vendor)) != std::string::npos);
   }
@@ -55,6 +59,7 @@ struct Selection {
     add("device", device);
     add("vendor", vendor);
     add("backend", backend);
+    if (index) words += concat(words.empty() ? "" : ", ", "index ", *index);
     return words.empty() ? "any device" : words;
   }
 };
@@ -70,7 +75,7 @@ int preference(const funlib_device_info& info) {
 Device& select_device(const Selection& selection) {
   Device* best = nullptr;
   for (const auto& device : devices())
-    if (selection.matches(device->info()) &&
+    if (selection.matches(*device) &&
         (best == nullptr || preference(device->info()) < preference(best->info())))
       best = device.get();
   if (best == nullptr)

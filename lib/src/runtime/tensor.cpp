@@ -85,12 +85,13 @@ Operation::Operation(Ref<Queue> queue, const Label& label)
 }
 
 void Operation::access(const Tensor& tensor, const char* name, bool writes) {
+  const auto place = [](const Queue& queue) {
+    return concat("device ", queue.device.index(), ", ", queue.device.info().name, " (",
+                  queue.device.info().backend, ", queue \"", queue.name, "\")");
+  };
   if (&tensor.queue->device != &queue_->device)
-    invalid(name, " is on ", tensor.queue->device.info().name, " (",
-            tensor.queue->device.info().backend, ", queue \"", tensor.queue->name,
-            "\"), which queue \"", queue_->name, "\" on ", queue_->device.info().name, " (",
-            queue_->device.info().backend,
-            ") can't reach; copy it over through the host (to_host, then from_numpy on the other "
+    invalid(name, " is on ", place(*tensor.queue), ", which ", place(*queue_),
+            " can't reach; copy it over through the host (to_host, then from_numpy on the other "
             "queue)");
   accesses_.push_back({tensor.storage, writes});
 }

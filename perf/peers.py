@@ -24,6 +24,7 @@ class Call:
     """One product, ready to be made again and again."""
 
     settled = True  # False once threads did not go to sleep after a block
+    paired = True  # whether kernel times are those of the calls that were timed
 
     def checked(self):
         """The first call, into a poisoned output: (total ns, result as an ndarray)."""
@@ -128,6 +129,7 @@ class TorchCudaCall(TorchCall):
     """PyTorch's product (cuBLAS) on the current NVIDIA GPU. Its kernel time is that of replays of a
     CUDA graph with many products, for each: without gaps between launches."""
 
+    paired = False
     GRAPH_SECONDS = 1e-3  # of products in a graph, about
     MOST_PRODUCTS = 50
 

@@ -16,6 +16,10 @@ if "FUNLIB_CACHE_DIR" not in os.environ:
     _own_cache = tempfile.mkdtemp(prefix="funlib-test-cache-")
     os.environ["FUNLIB_CACHE_DIR"] = _own_cache
 
+# The reference's products are small: on a busy machine, OpenBLAS's threads take ten times longer to
+# meet than to multiply.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Tuned choices would make the tests depend on the machine; test_tuning.py has them on.
 os.environ["FUNLIB_TUNING"] = "off"
 

@@ -253,9 +253,11 @@ for transpose_a, transpose_b in transposes:
     scalars = (2, -1)
     Case("gemm_subgroup", dtype, 70, 80, 90, *layout, *scalars, out="block", **common).check()
     Case("gemm_subgroup", dtype, 70, 80, 90, *layout, a="block", b="block", **common).check()
-    batches = {"batch_a": (2, 3), "batch_b": (3,)}
-    Case("gemm_subgroup", dtype, 40, 40, 40, *layout, **batches, **common).check()
-    run += 3
+    run += 2
+# The steps to a batch's matrices are the same in every layout.
+batches = {"batch_a": (2, 3), "batch_b": (3,)}
+Case("gemm_subgroup", dtype, 40, 40, 40, *layout, **batches, **common).check()
+run += 1
 activation = "relu" if dtype == "int8" else "gelu"
 Case("gemm_subgroup", dtype, 50, 60, 70, bias=True, activation=activation, **common).check()
 queue = funlib.get_queue("tests")
@@ -318,4 +320,4 @@ def test_emulated_engine(queue, run_python, emulated_kernels, engine):
         FUNLIB_KERNEL_DIR=emulated_kernels(shape),
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == [str(8 * len(transposes)), "ran"]
+    assert result.stdout.split() == [str(7 * len(transposes) + 1), "ran"]

@@ -449,6 +449,9 @@ void hopper_parameters() {
         problem.aligned_a = false;
         CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
         problem.aligned_a = true;
+        problem.aligned_b = false;
+        CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
+        problem.aligned_b = true;
         info.architecture = "sm_80";
         CHECK(contains(kernel.plan(values, problem, info).objection, "sm_90a"));
         info.architecture = "sm_90a";

@@ -5,7 +5,7 @@ Rows of its operands begin at multiples of 16 bytes, which the shapes of test_ge
 
 import numpy as np
 import pytest
-from reference import Case, expected, supports
+from reference import Case, supports
 
 import funlib
 from funlib import DeviceTensor
@@ -77,8 +77,8 @@ def test_batches(dtype, transposes):
         Case(kernel_for(dtype), dtype, 48, 64, 272, *transposes, **options).check()
 
 
-@pytest.mark.parametrize("rows", (64, 128))
-@pytest.mark.parametrize("columns", (64, 128, 256))
+@pytest.mark.parametrize("rows", [64, 128])
+@pytest.mark.parametrize("columns", [64, 128, 256])
 def test_tiles(rows, columns):
     if rows * columns > 128 * 128:
         pytest.skip("more sums than there are registers")
@@ -109,7 +109,7 @@ def test_tf32(queue, transposes):
         assert error < 4e-4
 
 
-@pytest.mark.parametrize("columns", (64, 128))
+@pytest.mark.parametrize("columns", [64, 128])
 def test_tiles_of_float64(columns):
     for warp_groups, rows in ((1, 32), (1, 64), (2, 32), (2, 64)):
         for transposes in TRANSPOSES[:2]:

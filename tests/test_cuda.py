@@ -493,11 +493,11 @@ def product(dtype):
                 reason = error
                 continue
             funlib.gemm(a, b, precision=precision, **options).event.wait()
-            return
-    print(dtype, reason)
+            return None
+    return f"{dtype}: {reason}"
 
 with ThreadPoolExecutor(1 if folder else os.cpu_count()) as pool:
-    list(pool.map(product, dtypes))
+    print(*filter(None, pool.map(product, dtypes)), sep="\\n", end="")
 assert funlib.cache_info().compilations == 0 or not folder
 """
 
@@ -507,6 +507,13 @@ ARCHITECTURES = {
     "sm_80": ("8.0", "tt", ("float32", "float64", "bfloat16")),
 }
 GPU_KERNELS = [k for k in funlib.kernels() if k.device_type in ("", "gpu")]
+# Those that may spill: (kernel, data type, layout, architecture).
+SPILLING = {
+    # B does not lie along K: its bytes are turned in registers, beside the sums.
+    ("gemm_wgmma", "int8", "nn", "sm_90a"),
+    # Work-groups of 512 leave 128 registers to sums and loads of 8 bytes.
+    ("gemv_strips", "float64", "nn", "sm_90a"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -574,7 +581,7 @@ def test_ptx(on_stub, assemble, report, tmp_path, kernel, architecture):
         assert refused == ""
     elif len(refused.splitlines()) == len(dtypes):
         pytest.skip(refused)
-    spilling = []
+    spilling = set()
     for dtype in dtypes:
         for path in (tmp_path / dtype).iterdir():
             for function, figures in assemble(path, architecture).items():
@@ -583,5 +590,5 @@ def test_ptx(on_stub, assemble, report, tmp_path, kernel, architecture):
                     continue
                 report(name, dtype, layout, architecture, figures)
                 if figures["spilled"]:
-                    spilling.append((name, dtype, figures))
-    assert not spilling
+                    spilling.add((name, dtype, layout, architecture))
+    assert spilling <= SPILLING

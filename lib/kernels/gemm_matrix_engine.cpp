@@ -114,7 +114,7 @@ inline void read(const T* X, int64 ld, int64 first_line, int64 lines, int64 firs
 
 // Rows `row` .. of M, columns k0 .. of K.
 inline void fill_a(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int64 k0, int64 K,
-                 bool aligned) {
+                   bool aligned) {
 #if FUNLIB_TRANSPOSE_A
   read<TILE_K, TILE_M>(A, lda, k0, K, row, M, aligned, [&](int k, int i, Vector value) {
 #pragma unroll
@@ -128,7 +128,7 @@ inline void fill_a(LocalA& local, const T* A, int64 lda, int64 row, int64 M, int
 
 // Rows k0 .. of K, columns `column` .. of N.
 inline void fill_b(LocalB& local, const T* B, int64 ldb, int64 k0, int64 K, int64 column, int64 N,
-                 bool aligned) {
+                   bool aligned) {
 #if FUNLIB_TRANSPOSE_B
   read<TILE_N, TILE_K>(B, ldb, column, N, k0, K, aligned, [&](int j, int k, Vector value) {
     // `factor` elements stay together.

@@ -371,7 +371,7 @@ void gpu_parameters() {
        {32},
        {{"fp64", 8, 8, 4}},
        FUNLIB_FLOAT64,
-       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
+       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=64 TILE_N=128 "
        "TILE_K=8 INTERLEAVED=0"}};
   const GemmKernel &engine = gemm_kernel("gemm_matrix_engine"), &gemv = gemm_kernel("gemv");
   constexpr int64_t static_local_memory_of_cuda = 48 * 1024;
@@ -446,12 +446,21 @@ void hopper_parameters() {
         problem.batches = 7;
         const GemmPlan batch = kernel.plan(values, problem, info);
         CHECK(batch.tiles_per_group == 1 && batch.groups(problem) % 7 == 0);
+<<<<<<< HEAD
         problem.aligned_a = false;
         CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
         problem.aligned_a = true;
         problem.aligned_b = false;
         CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
         problem.aligned_b = true;
+=======
+        problem.aligned_b = false;
+        CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
+        problem.aligned_b = true;
+        problem.aligned_a = false;
+        CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
+        problem.aligned_a = true;
+>>>>>>> main
         info.architecture = "sm_80";
         CHECK(contains(kernel.plan(values, problem, info).objection, "sm_90a"));
         info.architecture = "sm_90a";

@@ -67,7 +67,8 @@ void test_memory(sycl::queue& queue) {
   queue.memcpy(back.data(), on_device, count * sizeof(int)).wait();
   CHECK(back[0] == 0x12341234 && back[count / 2 - 1] == 0x12341234);
   CHECK(back[count / 2] == 77 && back[count - 1] == 77);
-  queue.fill(reinterpret_cast<uint64_t*>(on_device), uint64_t(0x0102030405060708), count / 2).wait();
+  queue.fill(reinterpret_cast<uint64_t*>(on_device), uint64_t(0x0102030405060708), count / 2)
+      .wait();
   queue.memcpy(back.data(), on_device, count * sizeof(int)).wait();
   CHECK(back[0] == 0x05060708 && back[1] == 0x01020304 && back[count - 1] == 0x01020304);
   struct Three {

@@ -446,12 +446,12 @@ void hopper_parameters() {
         problem.batches = 7;
         const GemmPlan batch = kernel.plan(values, problem, info);
         CHECK(batch.tiles_per_group == 1 && batch.groups(problem) % 7 == 0);
-        problem.aligned_a = false;
-        CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
-        problem.aligned_a = true;
         problem.aligned_b = false;
         CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
         problem.aligned_b = true;
+        problem.aligned_a = false;
+        CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
+        problem.aligned_a = true;
         info.architecture = "sm_80";
         CHECK(contains(kernel.plan(values, problem, info).objection, "sm_90a"));
         info.architecture = "sm_90a";

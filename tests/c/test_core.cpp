@@ -371,7 +371,7 @@ void gpu_parameters() {
        {32},
        {{"fp64", 8, 8, 4}},
        FUNLIB_FLOAT64,
-       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
+       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=64 TILE_N=128 "
        "TILE_K=8 INTERLEAVED=0"}};
   const GemmKernel &engine = gemm_kernel("gemm_matrix_engine"), &gemv = gemm_kernel("gemv");
   constexpr int64_t static_local_memory_of_cuda = 48 * 1024;

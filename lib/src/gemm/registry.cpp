@@ -145,8 +145,8 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
 // (Intel's engines want that; NVIDIA's warps are what they are). 256 bytes of sums a lane.
 ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& info) {
   constexpr int64_t largest = 16, sum_bytes = 256, line_bytes = 64, most_columns = 128;
-  // Of which each lane takes up to 256 registers of NVIDIA's 65,536.
-  constexpr int64_t most_sub_groups = 8;
+  // Of NVIDIA's 65,536 registers each takes up to 255.
+  constexpr int64_t most_work_items = 256;
   funlib_matrix_shape shape{type.matrix_type, 16, 16, 16};
   for (int64_t i = info.matrix_shape_count - 1; i >= 0; --i) {
     const auto& listed = info.matrix_shapes[i];
@@ -162,7 +162,7 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
   while (4 * sub_m * sub_m <= outputs) sub_m *= 2;
   const int64_t sub_n = outputs / sub_m;
   const int64_t tile_n = std::min(4 * sub_n, most_columns);
-  const int64_t tile_m = std::min<int64_t>(4, most_sub_groups * sub_n / tile_n) * sub_m;
+  const int64_t tile_m = std::min<int64_t>(4, most_work_items / lanes * sub_n / tile_n) * sub_m;
   return {shape.m,
           shape.n,
           shape.k,

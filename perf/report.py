@@ -9,6 +9,7 @@ nothing but the results.
 """
 
 import argparse
+import statistics
 import sys
 
 import common
@@ -161,7 +162,32 @@ def overhead_figures(name, results):
     )
 
 
-FIGURES = {"gemm": gemm_figures, "startup": startup_figures, "overhead": overhead_figures}
+def compare_figures(name, results):
+    """The README's lines on one comparison: a line a data type and peer."""
+    lines = []
+    device = results["environment"]["device"]
+    for dtype in dict.fromkeys(row["dtype"] for row in results["rows"]):
+        shapes = compare.by_shape([row for row in results["rows"] if row["dtype"] == dtype])
+        peers = {row["implementation"] for row in results["rows"] if row["dtype"] == dtype}
+        for peer in sorted(peers - {compare.FUNLIB}):
+            found = [m[peer]["ratio"] for m in shapes.values() if peer in m]
+            versions = results["environment"]["peers"][peer]["versions"]
+            text = ", ".join(f"{what} {version}" for what, version in versions.items())
+            mean = statistics.geometric_mean(found)
+            lines.append(
+                f"- {device}, {dtype}, {len(found)} shapes: {mean:.2f} times as fast as {peer} "
+                f"({text}) from call to result, geometric mean; {min(found):.2f} to "
+                f"{max(found):.2f} ([all figures](docs/results/{name}.md))"
+            )
+    return "\n".join(lines)
+
+
+FIGURES = {
+    "gemm": gemm_figures,
+    "compare": compare_figures,
+    "startup": startup_figures,
+    "overhead": overhead_figures,
+}
 
 
 def figures_of(files):

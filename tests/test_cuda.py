@@ -511,8 +511,6 @@ GPU_KERNELS = [k for k in funlib.kernels() if k.device_type in ("", "gpu")]
 SPILLING = {
     # B does not lie along K: its bytes are turned in registers, beside the sums.
     ("gemm_wgmma", "int8", "nn", "sm_90a"),
-    # Work-groups of 512 leave 128 registers to sums and loads of 8 bytes.
-    ("gemv_strips", "float64", "nn", "sm_90a"),
 }
 
 

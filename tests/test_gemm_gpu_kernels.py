@@ -117,7 +117,7 @@ def test_pipelined(queue, dtype, transposes):
     Case("gemm_pipelined", dtype, 70, 90, 140, *transposes, 2, -1, **options).check()
 
 
-@pytest.mark.parametrize(("parameters", "transposes"), zip(CUTS, TRANSPOSES, strict=True))
+@pytest.mark.parametrize(("parameters", "transposes"), list(zip(CUTS, TRANSPOSES, strict=True)))
 def test_pipelined_cuts(queue, parameters, transposes):
     options = {"bias": True, "parameters": parameters, "queue": "tests"}
     for shape in WIDE:

@@ -12,11 +12,9 @@
 
 #include "funlib_device.hpp"
 
-#define FUNLIB_ASYNCHRONOUS_COPIES (defined(__NVPTX__) && __SYCL_CUDA_ARCH__ >= 800)
-
 namespace funlib {
 
-#if FUNLIB_ASYNCHRONOUS_COPIES
+#if defined(__NVPTX__) && __SYCL_CUDA_ARCH__ >= 800
 
 // An address in local memory, to which bytes can be added.
 using LocalAddress = unsigned;

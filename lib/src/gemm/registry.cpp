@@ -291,7 +291,7 @@ GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
 }
 
 ParameterValues strips_fit(const Dtype& type, const funlib_device_info&) {
-  return {8, type.itemsize < 4 ? 256 : 512, 4};
+  return {8, type.itemsize == 4 ? 512 : 256, 4};
 }
 
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,

@@ -27,6 +27,14 @@ using Out = FUNLIB_OUT;
 using Acc = Accumulation<T>::Sum;
 using Scalar = Accumulation<T>::Scalar;
 
+// From an element to another of the same tile, for kernels that know from FUNLIB_FAR whether lines are so far
+// apart that this takes 64 bits, which take more registers.
+#if FUNLIB_FAR
+using Offset = uint64;
+#else
+using Offset = unsigned;
+#endif
+
 inline Acc element_a(const T* A, int64 lda, int64 i, int64 k) {
 #if FUNLIB_TRANSPOSE_A
   return Acc(A[k * lda + i]);

@@ -79,7 +79,7 @@ struct Source {
 
   const char* tile;  // in global memory
   int64 step;        // to the next tile
-  unsigned offsets[AlongK ? passes : passes * parts];
+  Offset offsets[AlongK ? passes : passes * parts];
   int line, place, to;
 
   Source(const T* X, int64 ld, int64 first, int64 extent, int64 k0, int item)
@@ -90,8 +90,8 @@ struct Source {
 #pragma unroll
     for (int n = 0; n < int(sizeof offsets / sizeof *offsets); ++n) {
       const int l = line + n % passes * lines, i = (place + n / passes * run) * piece;
-      offsets[n] = bytes * (AlongK ? unsigned(smaller(l, last)) * unsigned(ld) + place
-                                   : unsigned(l) * unsigned(ld) + smaller(i, last + 1 - piece));
+      offsets[n] = bytes * (AlongK ? Offset(smaller(l, last)) * Offset(ld) + place
+                                   : Offset(l) * Offset(ld) + smaller(i, last + 1 - piece));
     }
     to = (AlongK ? place * pitch + line : line * pitch + place * piece) * bytes;
   }

@@ -77,9 +77,9 @@ FUNLIB_INLINE void gemv_strips(FUNLIB_GEMM_ARGUMENTS) {
   constexpr int64 a_down = FUNLIB_TRANSPOSE_A ? 1 : 0, a_along = 1 - a_down;
   const int64 a_row = a_down + a_along * lda, a_step = a_along + a_down * lda;
   // Rows beyond the matrix are read from its last one.
-  unsigned rows[ROWS];
+  Offset rows[ROWS];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) rows[r] = unsigned(min(r, M - 1 - row)) * unsigned(a_row);
+  for (int r = 0; r < ROWS; ++r) rows[r] = Offset(min(r, M - 1 - row)) * Offset(a_row);
   if (g < groups) {
     int64 k = int64(g) * STEPS;
     const T* a_from = A + row * a_row + k * a_step;

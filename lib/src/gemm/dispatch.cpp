@@ -274,7 +274,8 @@ class Dispatch {
                         problem.transpose_a, problem.transpose_b, int(problem.bias),
                         int(problem.activation), problem.panel_width != 0, problem.batches > 1,
                         choice.kernel->by_alignment && problem.has_vectors_a(),
-                        choice.kernel->by_alignment && problem.has_vectors_b());
+                        choice.kernel->by_alignment && problem.has_vectors_b(),
+                        choice.kernel->by_alignment && problem.far);
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
       const auto found = codes_.find(key);
@@ -307,7 +308,7 @@ class Dispatch {
   std::map<std::tuple<ProblemKey, std::string, std::string>, std::shared_ptr<const GemmChoice>>
       choices_;
   std::map<std::tuple<const GemmKernel*, ParameterValues, int, int, bool, bool, int, int, bool,
-                      bool, bool, bool>,
+                      bool, bool, bool, bool>,
            sycl::kernel>
       codes_;
 };
@@ -351,6 +352,7 @@ KernelSpec gemm_spec(const GemmKernel& kernel, const ParameterValues& values,
   spec.define("FUNLIB_ACTIVATION", int(problem.activation));
   spec.define("FUNLIB_BATCHED", problem.batches > 1);
   if (kernel.by_alignment) {
+    spec.define("FUNLIB_FAR", problem.far);
     spec.define("FUNLIB_ALIGNED_A", problem.has_vectors_a());
     spec.define("FUNLIB_ALIGNED_B", problem.has_vectors_b());
   }

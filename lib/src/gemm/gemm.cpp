@@ -566,6 +566,10 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   const int64_t itemsize = call.a.type().itemsize;
   problem.aligned_a = !reads || is_aligned(left, call.batch, itemsize);
   problem.aligned_b = !reads || is_aligned(right, call.batch, itemsize);
+  constexpr int64_t most_lines = 512;  // of a tile
+  const int64_t apart =
+      std::max(std::abs(left.leading_dimension), std::abs(right.leading_dimension));
+  problem.far = reads && apart >= (int64_t(1) << 32) / most_lines / itemsize;
   product.batches = merged(call.batch, left, right, output);
   // A kernel of few rows takes the products as they are.
   if (wish.kernel.empty() || gemm_kernel(wish.kernel).most_rows == INT64_MAX)

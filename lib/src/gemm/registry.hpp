@@ -34,6 +34,8 @@ struct GemmProblem {
   funlib_precision precision = FUNLIB_PRECISION_DEFAULT;
   // All rows of the operand, as they are stored, begin at multiples of 16 bytes.
   bool aligned_a = true, aligned_b = true;
+  // Lines of an operand are so far apart that its tiles are wider than 4 GiB.
+  bool far = false;
 
   // And they are whole vectors of 16 bytes.
   bool has_vectors_a() const { return aligned_a && is_whole(transpose_a ? m : k); }
@@ -42,7 +44,7 @@ struct GemmProblem {
   auto key() const {
     return std::make_tuple(m, n, k, batches, int(dtype), int(out_dtype), transpose_a, transpose_b,
                            int(bias), int(activation), panel_width, int(precision), aligned_a,
-                           aligned_b);
+                           aligned_b, far);
   }
   const Dtype& sums() const { return dtype_of(dtype_of(dtype).sums); }
 
@@ -87,7 +89,7 @@ struct GemmKernel {
   int64_t most_rows = INT64_MAX;  // largest M
   // Columns of the panels that it takes packed B in; null if it takes none.
   int64_t (*panel_width)(const ParameterValues&) = nullptr;
-  bool by_alignment = false;  // compiled for what is known of the operands' alignment
+  bool by_alignment = false;  // compiled for what is known of the operands' lines in memory
 
   ParameterValues defaults() const;
   ParameterValues values_for(funlib_dtype dtype, const Device& device) const;

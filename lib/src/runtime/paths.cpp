@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <vector>
 
 #include "runtime/error.hpp"
@@ -100,12 +101,19 @@ __attribute__((constructor)) void announce_opencl_cpu() {
 
 // So does the runtime's loader adapters, by the folder they are in.
 __attribute__((constructor)) void announce_cuda_adapter() {
-  if (paths().cuda_adapter.empty()) return;
-  const std::string folder = directory_of(paths().cuda_adapter);
-  const std::string present = environment("UR_ADAPTERS_SEARCH_PATH");
-  if (present.find(folder) != std::string::npos) return;
-  setenv("UR_ADAPTERS_SEARCH_PATH",
-         present.empty() ? folder.c_str() : (present + ":" + folder).c_str(), 1);
+  const std::string& adapter = paths().cuda_adapter;
+  const std::string own = directory_of(paths().library) + "/cuda_adapter";
+  const std::string wanted = adapter.empty() ? "" : directory_of(adapter);
+  // Without what a parent process announced, which may have wished for another one.
+  std::string folders = wanted;
+  std::istringstream present(environment("UR_ADAPTERS_SEARCH_PATH"));
+  for (std::string folder; std::getline(present, folder, ':');)
+    if (folder != own && folder != wanted && !folder.empty())
+      folders += (folders.empty() ? "" : ":") + folder;
+  if (folders.empty())
+    unsetenv("UR_ADAPTERS_SEARCH_PATH");
+  else
+    setenv("UR_ADAPTERS_SEARCH_PATH", folders.c_str(), 1);
 }
 
 }  // namespace

@@ -42,11 +42,14 @@ def pytest_configure(config):
 def pytest_xdist_auto_num_workers(config):
     """One worker where tests fill a GPU's memory, which workers would share; else as many as
     pytest-xdist finds right."""
-    import funlib
-
-    if config.getoption("device") == "cpu" or {d.type for d in funlib.devices()} <= {"cpu"}:
+    if config.getoption("device") == "cpu":
         return None
-    return 1
+    # Not in this process: workers would inherit the variables that the library sets when it starts.
+    code = "import funlib; print(*(device.type for device in funlib.devices()))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False
+    )
+    return None if set(result.stdout.split()) <= {"cpu"} else 1
 
 
 def pytest_sessionfinish(session):

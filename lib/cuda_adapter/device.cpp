@@ -439,12 +439,10 @@ ur_result_t adapter_get(uint32_t count, ur_adapter_handle_t* adapters, uint32_t*
   });
 }
 
-ur_result_t adapter_retain(ur_adapter_handle_t adapter) {
-  return guarded([&] { ++adapter->references; });
-}
-
+// The adapter lives as long as the process; its references are counted for those who ask.
 ur_result_t adapter_release(ur_adapter_handle_t adapter) {
-  return guarded([&] { --adapter->references; });
+  --adapter->references;
+  return UR_RESULT_SUCCESS;
 }
 
 ur_result_t adapter_last_error(ur_adapter_handle_t, const char** text, int32_t* code) {
@@ -634,7 +632,7 @@ ur_result_t peer_access_info(ur_device_handle_t device, ur_device_handle_t peer,
 
 void fill(ur_adapter_dditable_t& table) {
   table.pfnGet = adapter_get;
-  table.pfnRetain = adapter_retain;
+  table.pfnRetain = retain;
   table.pfnRelease = adapter_release;
   table.pfnGetLastError = adapter_last_error;
   table.pfnGetInfo = adapter_info;

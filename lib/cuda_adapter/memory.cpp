@@ -28,16 +28,6 @@ ur_result_t context_create(uint32_t count, const ur_device_handle_t* devices,
   });
 }
 
-ur_result_t context_retain(ur_context_handle_t context) {
-  return guarded([&] { ++context->references; });
-}
-
-ur_result_t context_release(ur_context_handle_t context) {
-  return guarded([&] {
-    if (--context->references == 0) delete context;
-  });
-}
-
 ur_result_t context_info(ur_context_handle_t context, ur_context_info_t what, size_t size,
                          void* value, size_t* needed) {
   return guarded([&] {
@@ -72,75 +62,69 @@ ur_result_t context_add_deleter(ur_context_handle_t context, ur_context_extended
   });
 }
 
-void require_alignment(const ur_usm_desc_t* description) {
-  if (description != nullptr)
-    require((description->align & (description->align - 1)) == 0, UR_RESULT_ERROR_INVALID_VALUE);
+// Memory by allocate(), called with the device's context current; `free` takes it back. The driver
+// aligns to 256 bytes at least, large allocations further; more can't be asked for.
+template <typename Allocate>
+ur_result_t make_memory(ur_device_handle_t device, const ur_usm_desc_t* description,
+                        ur_usm_pool_handle_t pool, size_t size, void** memory, Allocate&& allocate,
+                        Result (*free)(void*)) {
+  return guarded([&] {
+    require(memory != nullptr, UR_RESULT_ERROR_INVALID_NULL_POINTER);
+    require(pool == nullptr, UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
+    require(size > 0, UR_RESULT_ERROR_INVALID_USM_SIZE);
+    const uint32_t alignment = description != nullptr ? description->align : 0;
+    require((alignment & (alignment - 1)) == 0, UR_RESULT_ERROR_INVALID_VALUE);
+    const Current current(device);
+    void* const made = allocate();
+    if (alignment != 0 && reinterpret_cast<uintptr_t>(made) % alignment != 0) {
+      free(made);
+      fail(UR_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+    }
+    *memory = made;
+  });
 }
 
-// The driver aligns to 256 bytes at least, large allocations further; more can't be asked for.
-bool is_aligned(const ur_usm_desc_t* description, unsigned long long address) {
-  return description == nullptr || description->align == 0 || address % description->align == 0;
+Result free_device_memory(void* memory) {
+  return driver().memory_free(reinterpret_cast<DevicePointer>(memory));
 }
+Result free_host_memory(void* memory) { return driver().host_free(memory); }
 
 ur_result_t device_allocate(ur_context_handle_t context, ur_device_handle_t device,
                             const ur_usm_desc_t* description, ur_usm_pool_handle_t pool,
                             size_t size, void** memory) {
-  return guarded([&] {
-    require(memory != nullptr, UR_RESULT_ERROR_INVALID_NULL_POINTER);
-    require(pool == nullptr, UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
-    require(context->has(device), UR_RESULT_ERROR_INVALID_DEVICE);
-    require(size > 0, UR_RESULT_ERROR_INVALID_USM_SIZE);
-    require_alignment(description);
-    const Current current(device);
+  if (!context->has(device)) return UR_RESULT_ERROR_INVALID_DEVICE;
+  const auto allocate = [&] {
     DevicePointer address = 0;
     check(driver().memory_allocate(&address, size), "cuMemAlloc");
-    if (!is_aligned(description, address)) {
-      driver().memory_free(address);
-      fail(UR_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
-    }
-    *memory = reinterpret_cast<void*>(address);
-  });
+    return reinterpret_cast<void*>(address);
+  };
+  return make_memory(device, description, pool, size, memory, allocate, free_device_memory);
 }
 
 ur_result_t shared_allocate(ur_context_handle_t context, ur_device_handle_t device,
                             const ur_usm_desc_t* description, ur_usm_pool_handle_t pool,
                             size_t size, void** memory) {
-  return guarded([&] {
-    require(memory != nullptr, UR_RESULT_ERROR_INVALID_NULL_POINTER);
-    require(pool == nullptr, UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
-    require(size > 0, UR_RESULT_ERROR_INVALID_USM_SIZE);
-    require_alignment(description);
-    if (device == nullptr) device = context->devices[0];
-    require(context->has(device), UR_RESULT_ERROR_INVALID_DEVICE);
-    const Current current(device);
+  if (device == nullptr) device = context->devices[0];
+  if (!context->has(device)) return UR_RESULT_ERROR_INVALID_DEVICE;
+  const auto allocate = [&] {
     DevicePointer address = 0;
     check(driver().memory_allocate_managed(&address, size, attach_global), "cuMemAllocManaged");
-    if (!is_aligned(description, address)) {
-      driver().memory_free(address);
-      fail(UR_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
-    }
-    *memory = reinterpret_cast<void*>(address);
-  });
+    return reinterpret_cast<void*>(address);
+  };
+  return make_memory(device, description, pool, size, memory, allocate, free_device_memory);
 }
 
 ur_result_t host_allocate(ur_context_handle_t context, const ur_usm_desc_t* description,
                           ur_usm_pool_handle_t pool, size_t size, void** memory) {
-  return guarded([&] {
-    require(memory != nullptr, UR_RESULT_ERROR_INVALID_NULL_POINTER);
-    require(pool == nullptr, UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
-    require(size > 0, UR_RESULT_ERROR_INVALID_USM_SIZE);
-    require_alignment(description);
-    const Current current(context->devices[0]);
+  const auto allocate = [&] {
     void* address = nullptr;
     const Result result = driver().host_allocate(&address, size, host_alloc_portable);
     require(result != out_of_memory, UR_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     check(result, "cuMemHostAlloc");
-    if (!is_aligned(description, reinterpret_cast<unsigned long long>(address))) {
-      driver().host_free(address);
-      fail(UR_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
-    }
-    *memory = address;
-  });
+    return address;
+  };
+  const ur_device_handle_t any = context->devices[0];
+  return make_memory(any, description, pool, size, memory, allocate, free_host_memory);
 }
 
 // What the driver knows of an address; `unknown` type for memory that is not of CUDA.
@@ -224,8 +208,8 @@ ur_result_t context_copy(ur_context_handle_t context, void* target, const void* 
 
 void fill(ur_context_dditable_t& table) {
   table.pfnCreate = context_create;
-  table.pfnRetain = context_retain;
-  table.pfnRelease = context_release;
+  table.pfnRetain = retain;
+  table.pfnRelease = release;
   table.pfnGetInfo = context_info;
   table.pfnGetNativeHandle = context_native;
   table.pfnSetExtendedDeleter = context_add_deleter;

@@ -81,6 +81,19 @@ ur_result_t guarded(Function&& function) {
   }
 }
 
+// The functions by which the runtime counts its references to an object.
+template <typename Handle>
+ur_result_t retain(Handle object) {
+  ++object->references;
+  return UR_RESULT_SUCCESS;
+}
+template <typename Handle>
+ur_result_t release(Handle object) {
+  return guarded([&] {
+    if (--object->references == 0) delete object;
+  });
+}
+
 // Writes what a query asks for.
 class Answer {
  public:

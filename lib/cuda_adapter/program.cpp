@@ -168,16 +168,6 @@ ur_result_t program_compile_for(ur_program_handle_t program, uint32_t count,
   });
 }
 
-ur_result_t program_retain(ur_program_handle_t program) {
-  return guarded([&] { ++program->references; });
-}
-
-ur_result_t program_release(ur_program_handle_t program) {
-  return guarded([&] {
-    if (--program->references == 0) delete program;
-  });
-}
-
 ur_result_t program_info(ur_program_handle_t program, ur_program_info_t what, size_t size,
                          void* value, size_t* needed) {
   return guarded([&] {
@@ -255,16 +245,6 @@ ur_result_t kernel_create(ur_program_handle_t program, const char* name,
     require(name != nullptr && kernel != nullptr, UR_RESULT_ERROR_INVALID_NULL_POINTER);
     require(program->module != nullptr, UR_RESULT_ERROR_INVALID_PROGRAM_EXECUTABLE);
     *kernel = new ur_kernel_handle_t_(program, name);
-  });
-}
-
-ur_result_t kernel_retain(ur_kernel_handle_t kernel) {
-  return guarded([&] { ++kernel->references; });
-}
-
-ur_result_t kernel_release(ur_kernel_handle_t kernel) {
-  return guarded([&] {
-    if (--kernel->references == 0) delete kernel;
   });
 }
 
@@ -389,8 +369,8 @@ void fill(ur_program_dditable_t& table) {
   table.pfnCreateWithBinary = program_create;
   table.pfnBuild = program_build;
   table.pfnCompile = program_compile;
-  table.pfnRetain = program_retain;
-  table.pfnRelease = program_release;
+  table.pfnRetain = retain;
+  table.pfnRelease = release;
   table.pfnGetGlobalVariablePointer = program_global;
   table.pfnGetInfo = program_info;
   table.pfnGetBuildInfo = program_build_info;
@@ -405,8 +385,8 @@ void fill(ur_kernel_dditable_t& table) {
   table.pfnGetInfo = kernel_info;
   table.pfnGetGroupInfo = kernel_group_info;
   table.pfnGetSubGroupInfo = kernel_sub_group_info;
-  table.pfnRetain = kernel_retain;
-  table.pfnRelease = kernel_release;
+  table.pfnRetain = retain;
+  table.pfnRelease = release;
   table.pfnGetNativeHandle = kernel_native;
   table.pfnSetExecInfo = kernel_set_exec_info;
   table.pfnSuggestMaxCooperativeGroupCount = kernel_suggest_groups;

@@ -76,16 +76,6 @@ ur_result_t queue_create(ur_context_handle_t context, ur_device_handle_t device,
   });
 }
 
-ur_result_t queue_retain(ur_queue_handle_t queue) {
-  return guarded([&] { ++queue->references; });
-}
-
-ur_result_t queue_release(ur_queue_handle_t queue) {
-  return guarded([&] {
-    if (--queue->references == 0) delete queue;
-  });
-}
-
 bool is_empty(ur_queue_handle_t queue) {
   const Current current(queue->device);
   const std::lock_guard<std::mutex> lock(queue->mutex);
@@ -218,16 +208,6 @@ ur_result_t event_wait(uint32_t count, const ur_event_handle_t* events) {
   });
 }
 
-ur_result_t event_retain(ur_event_handle_t event) {
-  return guarded([&] { ++event->references; });
-}
-
-ur_result_t event_release(ur_event_handle_t event) {
-  return guarded([&] {
-    if (--event->references == 0) delete event;
-  });
-}
-
 ur_result_t event_native(ur_event_handle_t event, ur_native_handle_t* native) {
   return guarded([&] { *native = reinterpret_cast<ur_native_handle_t>(event->end); });
 }
@@ -236,8 +216,8 @@ ur_result_t event_native(ur_event_handle_t event, ur_native_handle_t* native) {
 
 void fill(ur_queue_dditable_t& table) {
   table.pfnCreate = queue_create;
-  table.pfnRetain = queue_retain;
-  table.pfnRelease = queue_release;
+  table.pfnRetain = retain;
+  table.pfnRelease = release;
   table.pfnGetInfo = queue_info;
   table.pfnGetNativeHandle = queue_native;
   table.pfnCreateWithNativeHandle = queue_from_native;
@@ -248,8 +228,8 @@ void fill(ur_event_dditable_t& table) {
   table.pfnGetInfo = event_info;
   table.pfnGetProfilingInfo = event_profiling_info;
   table.pfnWait = event_wait;
-  table.pfnRetain = event_retain;
-  table.pfnRelease = event_release;
+  table.pfnRetain = retain;
+  table.pfnRelease = release;
   table.pfnGetNativeHandle = event_native;
 }
 

@@ -68,7 +68,7 @@ std::string compile(const Device& device, const KernelSpec& spec, const Text& te
   if (!device.ptx_target().empty()) {
     request.add("ptx_target", device.ptx_target());
     // Always named: else the compiler looks around itself.
-    std::string toolkit = paths().cuda_toolkit;
+    std::string toolkit = cuda_toolkit();
     if (toolkit.empty()) toolkit = empty_toolkit.emplace().folder();
     request.add("option", "--cuda-path=" + toolkit);
   }
@@ -186,9 +186,9 @@ funlib_status funlib_runtime_get_info(funlib_runtime_info* info) {
     static const std::string* directory =
         new std::string(funlib::environment("FUNLIB_KERNEL_DIR", "embedded"));
     const auto& found = funlib::paths();
-    target = {found.library.c_str(),     found.sycl.c_str(), found.compiler.c_str(),
-              found.opencl_cpu.c_str(),  directory->c_str(), found.cuda_adapter.c_str(),
-              found.cuda_toolkit.c_str()};
+    target = {found.library.c_str(),         found.sycl.c_str(), found.compiler.c_str(),
+              found.opencl_cpu.c_str(),      directory->c_str(), found.cuda_adapter.c_str(),
+              funlib::cuda_toolkit().c_str()};
   });
 }
 

@@ -52,15 +52,15 @@ std::string find_cuda_adapter(const Paths& found) {
   return readable(own) ? own : "";
 }
 
-std::string find_cuda_toolkit(const Paths& found) {
+std::string find_cuda_toolkit() {
   namespace fs = std::filesystem;
   const std::string wish = environment("FUNLIB_CUDA_TOOLKIT");
   if (!wish.empty()) return readable(fs::path(wish) / libdevice) ? wish : "";
   std::vector<fs::path> places{environment("CUDA_HOME"), environment("CUDA_PATH")};
   // Where pip puts NVIDIA's packages: beside funlib's, and in the environment of the runtime.
-  std::vector<fs::path> packages{fs::path(directory_of(found.library)).parent_path()};
+  std::vector<fs::path> packages{fs::path(directory_of(paths().library)).parent_path()};
   std::error_code ignored;
-  const fs::path libraries = directory_of(found.sycl);
+  const fs::path libraries = directory_of(paths().sycl);
   for (const auto& entry : fs::directory_iterator(libraries, ignored))
     if (entry.path().filename().string().rfind("python3", 0) == 0)
       packages.push_back(entry.path() / "site-packages");
@@ -84,7 +84,6 @@ Paths find_paths() {
   const std::string opencl = directory_of(found.sycl) + "/libintelocl.so";
   if (readable(opencl)) found.opencl_cpu = opencl;
   found.cuda_adapter = find_cuda_adapter(found);
-  found.cuda_toolkit = find_cuda_toolkit(found);
   return found;
 }
 
@@ -120,6 +119,11 @@ __attribute__((constructor)) void announce_cuda_adapter() {
 
 const Paths& paths() {
   static const Paths* found = new Paths(find_paths());
+  return *found;
+}
+
+const std::string& cuda_toolkit() {
+  static const std::string* found = new std::string(find_cuda_toolkit());
   return *found;
 }
 

@@ -12,10 +12,12 @@ struct Paths {
   std::string opencl_cpu;  // libintelocl.so, "" when missing
   // The adapter by which the runtime finds NVIDIA's GPUs, "" when there is none.
   std::string cuda_adapter;
-  // The folder with nvvm/libdevice, NVIDIA's mathematical functions, "" when missing.
-  std::string cuda_toolkit;
 };
 const Paths& paths();
+
+// The folder with nvvm/libdevice, NVIDIA's mathematical functions, "" when missing. Looked for by the first
+// call: most processes have no use for it.
+const std::string& cuda_toolkit();
 
 std::string directory_of(const std::string& path);
 std::string environment(const char* name, const char* fallback = "");

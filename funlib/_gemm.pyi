@@ -14,6 +14,7 @@ class KernelInfo(NamedTuple):
     idea: str
     source: str
     device_type: str
+    architecture: str
     dtypes: tuple[str, ...]
     parameters: dict[str, tuple[int, tuple[int, ...]]]
     work_group: tuple[int, int]

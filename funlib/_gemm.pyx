@@ -48,7 +48,7 @@ cdef extern from "Python.h":
 
 KernelInfo = namedtuple(
     "KernelInfo",
-    "name idea source device_type dtypes parameters work_group tile",
+    "name idea source device_type architecture dtypes parameters work_group tile",
     module="funlib",
 )
 GemmChoice = namedtuple(
@@ -425,6 +425,7 @@ cdef object kernel_info(int64_t index):
         text(info.idea),
         text(info.source),
         text(info.device_type),
+        text(info.architecture),
         tuple([dtype_name(info.dtypes[i]) for i in range(info.dtype_count)]),
         parameters,
         (info.work_group_rows, info.work_group_columns),
@@ -434,8 +435,8 @@ cdef object kernel_info(int64_t index):
 
 def kernels():
     """The rows of the GEMM registry, as a list of KernelInfo: `name`, `idea` (one line), `source`
-    (file under lib/kernels), `device_type` (the only one that it is for, "" for all), `dtypes`
-    (names), `parameters` ({name: (default, legal values)}), `work_group` and `tile` (rows and
+    (file under lib/kernels), `device_type` and `architecture` (the only ones that it is for,
+    as Device has them, "" for all), `dtypes` (names), `parameters` ({name: (default, legal values)}), `work_group` and `tile` (rows and
     columns of work-items, and of outputs, of one work-group, with the defaults)."""
     cdef int64_t count = 0
     check(funlib_gemm_kernel_count(&count))

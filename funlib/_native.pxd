@@ -194,6 +194,7 @@ cdef extern from "funlib/funlib.h" nogil:
         const char* idea
         const char* source
         const char* device_type
+        const char* architecture
         int64_t dtype_count
         const funlib_dtype* dtypes
         int64_t parameter_count

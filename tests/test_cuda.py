@@ -18,6 +18,9 @@ from helpers import COLLECT_LOG, module
 
 import funlib
 
+# The folder of funlib's own adapter.
+OWN_ADAPTER = str(pathlib.Path(funlib.runtime_info().library).parent / "cuda_adapter")
+
 QUEUE = """
 import numpy as np
 import funlib
@@ -71,6 +74,12 @@ if device.architecture != "sm_120a":  # which is younger than the runtime's tabl
     assert {"bf16", "fp16", "int8", "tf32"} <= set(device.matrix_types)
 assert all(d.architecture == "" for d in funlib.devices() if d.backend != "cuda")
 assert funlib.memory_info(queue).free_bytes == 4 << 30
+half = funlib.DeviceTensor((64, 64), "float16", queue=queue)
+try:
+    assert funlib.explain(half, half, kernel="gemm_wgmma").kernel == "gemm_wgmma"
+    assert device.architecture == "sm_90a"
+except funlib.UnsupportedError as error:
+    assert device.architecture != "sm_90a" and "instructions of sm_90a" in str(error)
 print(device.architecture)
 """,
         FUNLIB_STUB_COMPUTE=compute,
@@ -98,8 +107,12 @@ except funlib.DeviceNotFoundError as error:
         {"FUNLIB_STUB_FAIL": "cuInit=999"},
         {"FUNLIB_STUB_FAIL": "cuDeviceGetCount=3"},
         {"FUNLIB_CUDA_ADAPTER": "off"},
+        # As a process finds it that funlib has been loaded in, by the one that started it.
+        {"FUNLIB_CUDA_ADAPTER": "off", "UR_ADAPTERS_SEARCH_PATH": OWN_ADAPTER},
     ],
-    ids=lambda environment: " ".join("=".join(item) for item in environment.items()),
+    ids=lambda environment: " ".join(
+        f"{name}={pathlib.Path(value).name}" for name, value in environment.items()
+    ),
 )
 def test_no_gpu(run_python, stub_environment, environment):
     """Driver or adapter offer none: other devices are there, and nothing is said."""
@@ -465,6 +478,17 @@ def test_doctor_without_nvidia(stub_environment):
         assert "note: " not in result.stdout
 
 
+def test_tiles_of_one_type(on_stub):
+    """Tiles of A and B whose extents, and so whose types, are the same."""
+    on_stub(
+        """
+a = funlib.DeviceTensor((64, 64), "int8", queue=queue)
+parameters = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64}
+funlib.gemm(a, a, kernel="gemm_matrix_engine", parameters=parameters).event.wait()
+"""
+    )
+
+
 # ---- NVIDIA's assembler --------------------------------------------------------------------------
 
 # argv: a kernel, the folder for PTX, transposes ("nt"), data types. The kernel in each of them is
@@ -582,6 +606,8 @@ def test_ptx(on_stub, assemble, report, tmp_path, kernel, architecture):
     spilling = set()
     for dtype in dtypes:
         for path in (tmp_path / dtype).iterdir():
+            # Registers are given out by it, which the adapter adds.
+            assert ".maxntid" in path.read_text()
             for function, figures in assemble(path, architecture).items():
                 name = function.removeprefix("__sycl_kernel_")
                 if name.endswith("_with_offset"):

@@ -159,6 +159,24 @@ def test_strips_parameters(queue):
             Case("gemv_strips", "float32", m, 2100, 60, **options).check()
 
 
+def test_strips_of_rows_far_apart(queue):
+    """Rows of A more than 2**32 elements apart. Only pages that are touched take memory."""
+    stride = 2**30 + 16
+    elements = 4 * stride + 4
+    if queue.device.max_allocation < elements:
+        pytest.skip(f"the device allocates at most {queue.device.max_allocation} bytes at once")
+    base = DeviceTensor((elements,), "int8", queue=queue)
+    far = base[::stride][:, None]
+    values = np.array([[1], [2], [3], [4], [5]], np.int8)
+    far.copy_from(values)
+    row = np.arange(16, dtype=np.int8)[None]
+    b = DeviceTensor.from_numpy(row, queue=queue)
+    result = funlib.gemm(far, b, kernel="gemv_strips").to_host()
+    assert np.array_equal(result, values.astype(int) * row)
+    del far, base
+    funlib.trim(queue)
+
+
 def test_strips_want_vectors(queue):
     a = ones(queue, (2, 8))
     for b, options in ((ones(queue, (8, 7)), {}), (ones(queue, (8, 8)), {"transpose_b": True})):

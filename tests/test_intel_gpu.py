@@ -18,11 +18,11 @@ from reference import expected
 import funlib
 
 GPUS = ("dg2", "pvc")
-# gemm_matrix_engine has parameters for each of them (ENGINES below); gemm_wgmma is for NVIDIA GPUs.
+# gemm_matrix_engine has parameters for each of them (ENGINES below).
 GPU_KERNELS = [
     k
     for k in funlib.kernels()
-    if k.device_type in ("", "gpu") and k.name not in ("gemm_matrix_engine", "gemm_wgmma")
+    if k.device_type in ("", "gpu") and k.architecture == "" and k.name != "gemm_matrix_engine"
 ]
 KERNEL_DTYPES = [(k.name, dtype) for k in GPU_KERNELS for dtype in k.dtypes]
 SPIRV_MAGIC = struct.pack("<I", 0x07230203)

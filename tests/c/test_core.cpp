@@ -425,7 +425,6 @@ void hopper_parameters() {
   funlib_device_info info{};
   info.type = "gpu";
   info.backend = "cuda";
-  info.architecture = "sm_90a";
   info.compute_units = 132;
   info.local_memory_bytes = 232448;
   for (const funlib_dtype dtype : kernel.dtypes) {
@@ -452,9 +451,6 @@ void hopper_parameters() {
         problem.aligned_a = false;
         CHECK(contains(kernel.plan(values, problem, info).objection, "16 bytes"));
         problem.aligned_a = true;
-        info.architecture = "sm_80";
-        CHECK(contains(kernel.plan(values, problem, info).objection, "sm_90a"));
-        info.architecture = "sm_90a";
         auto other = values;
         other[1] = 128;
         other[2] = 256;

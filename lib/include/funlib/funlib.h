@@ -373,9 +373,10 @@ typedef struct funlib_kernel_parameter {
 } funlib_kernel_parameter;
 typedef struct funlib_kernel_info {
   const char* name;
-  const char* idea;        /* one line */
-  const char* source;      /* file under lib/kernels */
-  const char* device_type; /* the only type of device that it is for; "" for all */
+  const char* idea;         /* one line */
+  const char* source;       /* file under lib/kernels */
+  const char* device_type;  /* the only type of device that it is for; "" for all */
+  const char* architecture; /* the only one that it is for, as in funlib_device_info; "" for all */
   int64_t dtype_count;
   const funlib_dtype* dtypes;
   int64_t parameter_count;

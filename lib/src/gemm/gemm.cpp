@@ -682,7 +682,7 @@ const std::vector<funlib_kernel_info>& kernel_infos() {
       const GemmPlan plan =
           kernel.plan(kernel.defaults(), {1, 1, 1, 1, FUNLIB_FLOAT32, FUNLIB_FLOAT32}, {});
       rows->push_back({kernel.name, kernel.idea, kernel.source, kernel.device_type,
-                       int64_t(kernel.dtypes.size()), kernel.dtypes.data(),
+                       kernel.architecture, int64_t(kernel.dtypes.size()), kernel.dtypes.data(),
                        int64_t(parameters->size()), parameters->data(), plan.group_rows,
                        plan.group_columns, plan.tile_rows, plan.tile_columns});
     }

@@ -207,9 +207,7 @@ GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
   if (problem.batches == 1)
     plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
   plan.arguments = {plan.groups(problem)};
-  if (info.architecture == nullptr || info.architecture != std::string("sm_90a"))
-    plan.objection = "needs the instructions of NVIDIA's sm_90a";
-  else if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
+  if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
     plan.objection = "rounds float32 to TF32, which precision does not allow";
   else if (!problem.aligned_a || !problem.aligned_b)
     plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
@@ -559,7 +557,11 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"BAND", 16, {4, 8, 16, 32}}},
        wgmma_plan,
        wgmma_fit,
-       "gpu"},
+       "gpu",
+       INT64_MAX,
+       nullptr,
+       false,
+       "sm_90a"},
       {"gemm_mma_float64",
        "float64 on Hopper's matrix engines, fed by bulk copies",
        "gemm_mma_float64.cpp",
@@ -571,7 +573,11 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"BAND", 16, {4, 8, 16, 32}}},
        mma_float64_plan,
        nullptr,
-       "gpu"},
+       "gpu",
+       INT64_MAX,
+       nullptr,
+       false,
+       "sm_90a"},
       {"gemv",
        "at most 4 rows of A: B read once, coalesced, by sub-groups that share K",
        "gemv.cpp",
@@ -672,6 +678,9 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
   if (*device_type != '\0' && std::string(device_type) != info.type)
     return concat(name, " is for devices of type ", device_type, "; ", info.name, " is a ",
                   info.type);
+  if (*architecture != '\0' && std::string(architecture) != info.architecture)
+    return concat(name, " needs the instructions of ", architecture, ", which ", info.name,
+                  " does not have");
   if (problem.m > most_rows)
     return concat(name, " takes at most ", most_rows, " rows; the product has ", problem.m);
   if (problem.panel_width != 0 && panel_width == nullptr)

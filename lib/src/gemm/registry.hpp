@@ -89,7 +89,8 @@ struct GemmKernel {
   int64_t most_rows = INT64_MAX;  // largest M
   // Columns of the panels that it takes packed B in; null if it takes none.
   int64_t (*panel_width)(const ParameterValues&) = nullptr;
-  bool by_alignment = false;  // compiled for what is known of the operands' lines in memory
+  bool by_alignment = false;      // compiled for what is known of the operands' lines in memory
+  const char* architecture = "";  // the only one, as funlib_device_info names it; "" for all
 
   ParameterValues defaults() const;
   ParameterValues values_for(funlib_dtype dtype, const Device& device) const;

@@ -86,8 +86,10 @@ def check_built() -> None:
 
 
 def preload() -> None:
-    """Loads the SYCL library by its absolute path; the extension modules then find it loaded.
-    Raises ImportError, with the command that installs it, if it is missing."""
+    """Loads the SYCL library by its absolute path, and libfunlib.so where it lies in the package, so
+    that another one in LD_LIBRARY_PATH does not come first; the extension modules then find them
+    loaded. Raises ImportError, with the command that installs it, if the SYCL library is
+    missing."""
     path = find(SYCL_LIBRARY)
     if path is None:
         raise ImportError(missing_message())
@@ -97,6 +99,9 @@ def preload() -> None:
         raise ImportError(
             f"funlib could not load the SYCL runtime: {error}. Type\n    {install_command()}"
         ) from error
+    own = Path(__file__).resolve().parent / "libfunlib.so"
+    if own.exists():
+        ctypes.CDLL(str(own))
 
 
 def print_places() -> None:

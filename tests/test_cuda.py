@@ -388,6 +388,19 @@ def test_cache_of_images(on_stub, tmp_path):
     assert run() == (0, 2, 0)
 
 
+def test_limit_on_the_size_of_files(on_stub):
+    """The compiler needs no room for the library of built-in functions that it has embedded."""
+    on_stub(
+        """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+a = funlib.DeviceTensor((64, 64), queue=queue)
+funlib.gemm(a, a, kernel="gemm_tiled")
+""",
+        FUNLIB_CACHE="off",
+    )
+
+
 def test_image_that_does_not_load(run_python, stub_environment, tmp_path):
     """A whole image that the driver refuses, as a new driver may: it is compiled anew, and what
     then fails is the error."""

@@ -337,9 +337,10 @@ def test_dispatch(queue, dtype):
     """matmul, @ and gemm without a kernel agree with the kernel that explain names."""
     for m, k, n in SHAPES:
         a, b = random(queue, (m, k), dtype), random(queue, (k, n), dtype, seed=1)
-        chosen = funlib.explain(a[1], b[1]).kernel
+        choice = funlib.explain(a[1], b[1])
+        chosen, parameters = choice.kernel, choice.parameters
         assert chosen in KERNELS
-        product = funlib.gemm(a[1], b[1], kernel=chosen).to_host()
+        product = funlib.gemm(a[1], b[1], kernel=chosen, parameters=parameters).to_host()
         for result in (funlib.matmul(a[1], b[1]), a[1] @ b[1], funlib.gemm(a[1], b[1])):
             assert result.shape == (m, n)
             assert result.dtype == expected.output_of(dtype)

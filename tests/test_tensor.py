@@ -507,6 +507,8 @@ def test_release_with_exports(queue):
 
 
 def test_view_keeps_tensor_alive(queue):
+    gc.collect()
+    queue.wait()  # what earlier tests left on its way
     before = funlib.memory_info(queue).live_bytes
     tensor = DeviceTensor.from_numpy(counted((100, 100)), queue=queue)
     view = tensor.host_view("r")

@@ -158,6 +158,12 @@ def test_batches_rows_and_columns(tune, probe, shape):
     assert answer.right
 
 
+def test_kernels_that_want_whole_vectors(tune):
+    """They are checked on a shape that they take, and so can be chosen."""
+    (result,), _ = tune(shapes=["4x64x64"], kernels=["gemv_strips"])
+    assert result.candidates > 1
+
+
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_data_types_and_transposes(tune, dtype):
     (result,), _ = tune(

@@ -173,7 +173,8 @@ def test_wheel_names_no_machine(wheel):
 
 
 def test_wheel_in_a_folder(wheel, run_python, tmp_path):
-    """pip install --target: the installed package finds the runtime and computes."""
+    """pip install --target: the installed package finds the runtime and computes, with its own
+    library even where LD_LIBRARY_PATH names another, as `meson test` does."""
     target = tmp_path / "target"
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, wheel],
@@ -194,6 +195,7 @@ print((a @ a).to_host().sum())
 """,
         target,
         PYTHONPATH=target,
+        LD_LIBRARY_PATH=pathlib.Path(funlib.runtime_info().library).parent,
         FUNLIB_CACHE="off",
     )
     assert result.returncode == 0, result.stderr

@@ -130,20 +130,21 @@ Candidate pipelined(const GemmProblem& problem, int64_t units) {
                  " compute units most evenly busy")};
 }
 
-// gemm_wgmma with the largest tiles of which there is one for every other compute unit; nothing for other
-// devices and products. Its sister gemm_mma_float64 is taken by name only: with a narrow tile it was
-// seen to go wrong on an H200, and what mended that has not run there yet.
+// Hopper's kernel for the type, with the largest tiles of which there is one for every other compute unit;
+// nothing for other devices and products.
 void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
   const int64_t bytes = dtype_of(problem.dtype).itemsize;
-  const GemmKernel& kernel = gemm_kernel("gemm_wgmma");
+  const GemmKernel& kernel = gemm_kernel(bytes == 8 ? "gemm_mma_float64" : "gemm_wgmma");
   // Both of K along lines: nothing has to come from registers.
   const char* const along =
       problem.transpose_b && !problem.transpose_a ? "ROWS=64 COLUMNS=256" : "";
   const std::vector<const char*> sizes =
-      bytes == 2 ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
-                                            "WARP_GROUPS=1 COLUMNS=64 STAGES=6"}
-                 : std::vector<const char*>{along, "", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64"};
+      bytes == 8 ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6"}
+      : bytes == 2
+          ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
+                                     "WARP_GROUPS=1 COLUMNS=64 STAGES=6"}
+          : std::vector<const char*>{along, "", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64"};
   const char* smallest = nullptr;
   std::string reason;
   for (const char* const size : sizes) {
@@ -177,7 +178,7 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     constexpr int64_t small_b = int64_t(1) << 22;
     if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
       found.push_back({"gemv_strips",
-                       problem.m == 1   ? "ROWS=1 WORK_ITEMS=1024 STEPS=8"
+                       problem.m == 1   ? "ROWS=1 STEPS=8"
                        : problem.m == 2 ? "ROWS=2 STEPS=8"
                        : problem.m <= 4 ? "ROWS=4 STEPS=8"
                                         : "",

@@ -12,10 +12,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -63,23 +65,30 @@ int search_library(dl_phdr_info* library, size_t, void* data) {
   return 0;
 }
 
-// A descriptor of a file in memory, -1 if the compiler embeds none of that name.
+// A descriptor that an embedded file can be read from, -1 if the compiler embeds none of that name. It is
+// a pipe: a file in memory would count for the limit on the size of files.
 int open_embedded(const char* path) {
   Search search{std::string("/sycl-jit-toolchain") + path};
   dl_iterate_phdr(search_library, &search);
   if (search.found.content == nullptr) return -1;
-  const int descriptor = int(syscall(SYS_memfd_create, "toolchain file", 0u));
-  if (descriptor < 0) return -1;
-  for (size_t at = 0; at < search.found.length;) {
-    const ssize_t count = write(descriptor, search.found.content + at, search.found.length - at);
-    if (count <= 0) {
-      close(descriptor);
-      return -1;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  std::thread([file = search.found, to = ends[1]] {
+    // A reader that has enough is none that is to end the program.
+    sigset_t broken;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken, nullptr);
+    for (size_t at = 0; at < file.length;) {
+      const ssize_t count = write(to, file.content + at, file.length - at);
+      if (count > 0)
+        at += size_t(count);
+      else if (errno != EINTR)
+        break;
     }
-    at += size_t(count);
-  }
-  lseek(descriptor, 0, SEEK_SET);
-  return descriptor;
+    close(to);
+  }).detach();
+  return ends[0];
 }
 
 int open_any(const char* path, int flags, mode_t mode) {

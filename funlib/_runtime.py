@@ -86,10 +86,9 @@ def check_built() -> None:
 
 
 def preload() -> None:
-    """Loads the SYCL library by its absolute path, and libfunlib.so where it lies in the package, so
-    that another one in LD_LIBRARY_PATH does not come first; the extension modules then find them
-    loaded. Raises ImportError, with the command that installs it, if the SYCL library is
-    missing."""
+    """Loads the SYCL library by its absolute path, and libfunlib.so where it lies in the package:
+    one in LD_LIBRARY_PATH would come first. The extension modules then find them loaded. Raises
+    ImportError, with the command that installs it, if the SYCL library is missing."""
     path = find(SYCL_LIBRARY)
     if path is None:
         raise ImportError(missing_message())

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LOGGER = _tuning.LOGGER
 
-# No multiples of any tile, for a second check of each candidate. The second shape is for kernels that
-# want rows of whole vectors of 16 bytes.
+# No multiples of any tile, for a second check of each candidate. The second shape is for kernels
+# that want rows of whole vectors of 16 bytes.
 ODD = ((37, 53, 41), (48, 80, 144))
 # What another choice must gain over that of the model to replace it.
 GAIN = 0.02

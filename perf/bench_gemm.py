@@ -91,7 +91,13 @@ def measure_shape(funlib, queue, shape, dtype, names, progress):
         first[name] = (first_ns, *check(result, reference))
 
     # NumPy is measured after the others and not among them: its threads, and a CPU device's, spin.
-    timed = common.measure_rotated({n: c for n, c in calls.items() if n != NUMPY}, CELL_SECONDS)
+    ours = {name: call for name, call in calls.items() if name != NUMPY}
+    timed = common.measure_rotated(ours, CELL_SECONDS)
+    for name, call in ours.items():
+        if not call.paired:
+            samples = timed[name][1]
+            samples.paired = False
+            samples.kernel_ns = [call.kernel_ns() for _ in samples.total_ns]
     if NUMPY in calls:
         common.settle()
         timed |= common.measure_rotated({NUMPY: calls[NUMPY]}, CELL_SECONDS)

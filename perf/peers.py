@@ -35,10 +35,17 @@ class Call:
         freed within the total."""
         raise NotImplementedError
 
+    def kernel_ns(self):
+        """The kernel time of a product that is made apart from the calls, where it is not `paired`
+        with theirs."""
+        raise NotImplementedError
+
     def block(self, count):
         """So many measured calls in a row, as a list; then waits until the threads sleep."""
         with common.no_collection():
             samples = [self() for _ in range(count)]
+            if not self.paired:
+                samples = [(total, self.kernel_ns()) for total, _ in samples]
         self.settled = common.settle() and self.settled
         return samples
 
@@ -46,10 +53,10 @@ class Call:
 class FunlibCall(Call):
     """One way to multiply on the device: a kernel by name, or (kernel None) the dispatch.
 
-    Where the device is not the processor that submits, an event starts when an idle device gets to
-    it, before the kernel itself has been submitted. So there the kernel time is that of another
-    product, which was submitted while the device was busy with a product of few work-groups on
-    little data, `hold`.
+    On a device other than the CPU, an event starts when an idle device gets to it, before the
+    kernel itself has been submitted. So there, calls don't tell the kernel time; it is taken apart
+    from them, of products that were submitted while the device was busy with a product of few
+    work-groups on little data, `hold`.
     """
 
     HOLD = (64, 8192)
@@ -78,18 +85,15 @@ class FunlibCall(Call):
         event = c.event
         del c
         total = common.now_ns() - start
-        if not self.paired:
-            event = self.queued()
-        return total, event.times.kernel_ns
+        return total, event.times.kernel_ns if self.paired else None
 
-    def queued(self):
-        """The event of a product that was there before the device was ready for it, done."""
+    def kernel_ns(self):
         gemm, hold = self.funlib.gemm, self.hold
         held = gemm(hold, hold, transpose_b=True, kernel="gemm")
         c = gemm(self.a, self.b, **self.wish)
         c.wait()
         del held
-        return c.event
+        return c.event.times.kernel_ns
 
 
 class NumpyCall(Call):
@@ -215,10 +219,9 @@ class TorchCudaCall(TorchCall):
 
     def block(self, count):
         self.allow()
-        totals = [total for total, _ in super().block(count)]
         if self.graph is None:
-            self.capture(min(totals) / 1e9)
-        return [(total, self.kernel_ns()) for total in totals]
+            self.capture(min(total for total, _ in (self() for _ in range(count))) / 1e9)
+        return super().block(count)
 
 
 class DpnpCall(Call):

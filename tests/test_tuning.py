@@ -405,6 +405,22 @@ def test_switched_off(probe, tune, table, device):
     assert (answer.source, answer.count, answer.log) == ("model", 0, [])
 
 
+def test_shipped_tables():
+    """Each is one that this version reads: for the device in its name, with legal entries."""
+    kernels = {kernel.name: kernel for kernel in funlib.kernels()}
+    for path in (SOURCE / "funlib" / "tuning").glob("*.json"):
+        content = json.loads(path.read_text())
+        assert content["identity"] == path.stem
+        assert content["funlib"] == funlib.__version__
+        assert content["entries"]
+        for entry in content["entries"]:
+            kernel = kernels[entry["kernel"]]
+            assert entry["dtype"] in kernel.dtypes
+            assert entry["parameters"].keys() == kernel.parameters.keys()
+            for name, value in entry["parameters"].items():
+                assert value in kernel.parameters[name][1]
+
+
 def test_the_users_table_comes_after_the_shipped_one(run_python, table, device, tmp_path):
     write(table, device, [entry_for((64, 64, 64))])
     shipped = tmp_path / table.name

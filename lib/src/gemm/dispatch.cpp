@@ -176,9 +176,11 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const bool pipelines = info.backend == std::string("cuda");
     // Two tiles of rows would read a large B twice.
     constexpr int64_t small_b = int64_t(1) << 22;
+    const char* const one_row =
+        problem.dtype == FUNLIB_FLOAT32 ? "ROWS=1 STEPS=8" : "ROWS=1 WORK_ITEMS=1024 STEPS=8";
     if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
       found.push_back({"gemv_strips",
-                       problem.m == 1   ? "ROWS=1 STEPS=8"
+                       problem.m == 1   ? one_row
                        : problem.m == 2 ? "ROWS=2 STEPS=8"
                        : problem.m <= 4 ? "ROWS=4 STEPS=8"
                                         : "",

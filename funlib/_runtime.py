@@ -92,15 +92,15 @@ def preload() -> None:
     path = find(SYCL_LIBRARY)
     if path is None:
         raise ImportError(missing_message())
+    own = Path(__file__).resolve().parent / "libfunlib.so"
     try:
         ctypes.CDLL(str(path))
+        if own.exists():
+            ctypes.CDLL(str(own))
     except OSError as error:
         raise ImportError(
             f"funlib could not load the SYCL runtime: {error}. Type\n    {install_command()}"
         ) from error
-    own = Path(__file__).resolve().parent / "libfunlib.so"
-    if own.exists():
-        ctypes.CDLL(str(own))
 
 
 def print_places() -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LOGGER = _tuning.LOGGER
 
-# No multiples of any tile, for a second check of each candidate. The second shape is for kernels
-# that want rows of whole vectors of 16 bytes.
+# Shapes of a second check of each candidate: no multiples of any tile; and, for kernels that want
+# rows of whole vectors of 16 bytes, no multiples of more than 16.
 ODD = ((37, 53, 41), (48, 80, 144))
 # What another choice must gain over that of the model to replace it.
 GAIN = 0.02

@@ -5,7 +5,8 @@ of the runtime. The times are taken in the process that computes; what passes be
 requests and answers, one JSON object a line, and matrices in files of a temporary folder.
 
     {"do": "describe"}                                    {"missing": text or null, ...describe()}
-    {"do": "prepare", "shape": [M, K, N], "dtype": name, "precision": name or null}  {}
+    {"do": "prepare", "shape": [M, K, N], "dtype": name, "precision": name or null}
+                                                          {"paired": boolean}
     {"do": "checked"}                                     {"total_ns": number}
     {"do": "block", "count": number}                      {"samples": [...], "settled": boolean}
 
@@ -91,8 +92,8 @@ class RemotePeer(peers.Peer):
         a.tofile(folder / A)
         b.tofile(folder / B)
         shape = [*a.shape, b.shape[1]]
-        self.ask(do="prepare", shape=shape, dtype=a.dtype.name, precision=precision)
-        return RemoteCall(self, (a.shape[0], b.shape[1]), a.dtype)
+        answer = self.ask(do="prepare", shape=shape, dtype=a.dtype.name, precision=precision)
+        return RemoteCall(self, (a.shape[0], b.shape[1]), a.dtype, answer["paired"])
 
     def close(self):
         if self.process:
@@ -106,8 +107,8 @@ class RemotePeer(peers.Peer):
 class RemoteCall(peers.Call):
     """The call that a RemotePeer prepared last."""
 
-    def __init__(self, peer, shape, dtype):
-        self.peer, self.shape, self.dtype = peer, shape, dtype
+    def __init__(self, peer, shape, dtype, paired):
+        self.peer, self.shape, self.dtype, self.paired = peer, shape, dtype, paired
 
     def checked(self):
         total_ns = self.peer.ask(do="checked")["total_ns"]
@@ -146,7 +147,7 @@ class Server:
         a = np.fromfile(self.folder / A, dtype).reshape(m, k)
         b = np.fromfile(self.folder / B, dtype).reshape(k, n)
         self.call = self.peer.prepare(a, b, precision)
-        return {}
+        return {"paired": self.call.paired}
 
     def checked(self):
         total_ns, result = self.call.checked()

@@ -164,8 +164,9 @@ def overhead_figures(name, results):
 
 def compare_figures(name, results):
     """The README's lines on one comparison: a line a data type and peer."""
-    lines = []
     device = results["environment"]["device"]
+    warnings = results["environment"]["warnings"]
+    lines = [f"Warning, of the next lines: {text}.\n" for text in warnings]
     for dtype in dict.fromkeys(row["dtype"] for row in results["rows"]):
         shapes = compare.by_shape([row for row in results["rows"] if row["dtype"] == dtype])
         peers = {row["implementation"] for row in results["rows"] if row["dtype"] == dtype}

@@ -131,11 +131,12 @@ COMPARE = (
     ("reps", "right", lambda r: str(r["repetitions"])),
 )
 COMPARE_NOTES = (
-    "Times are medians. kernel: on the device, from event profiling; peers don't tell. total: one "
-    "call until its result is there, with allocation and destruction, on inputs that lie where the "
-    "implementation computes; its spread is the distance between the quartiles. GFLOP/s are of the "
-    "total. Ratios are the peer's total over funlib's: above 1, funlib is faster. fastest: of the "
-    "peers, on that shape. max error and verified: as in the GEMM benchmark."
+    "Times are medians. kernel: on the device, from event profiling, or from graph replays for "
+    "PyTorch on a GPU; others don't tell. total: one call until its result is there, with "
+    "allocation and destruction, on inputs that lie where the implementation computes; its spread "
+    "is the distance between the quartiles. GFLOP/s are of the total. Ratios are the peer's total "
+    "over funlib's: above 1, funlib is faster. fastest: of the peers, on that shape. max error and "
+    "verified: as in the GEMM benchmark."
 )
 
 STARTUP = (

@@ -160,7 +160,7 @@ def test_batches_rows_and_columns(tune, probe, shape):
 
 def test_kernels_that_want_whole_vectors(tune):
     """They are checked on a shape that they take, and so can be chosen."""
-    (result,), _ = tune(shapes=["4x64x64"], kernels=["gemv_strips"])
+    (result,), _ = tune(shapes=["4x64x64"], kernels=["gemv_strips"], budget=20.0)
     assert result.candidates > 1
 
 
@@ -403,6 +403,15 @@ def test_switched_off(probe, tune, table, device):
     assert "FUNLIB_TUNING" in answer.warnings[0]
     answer = probe(FUNLIB_CACHE="off")
     assert (answer.source, answer.count, answer.log) == ("model", 0, [])
+
+
+def test_the_model_is_asked_nearby_where_nothing_was_faster(probe, table, device):
+    """An entry that equals the model's choice says nothing of the parameters for other shapes."""
+    model = probe("64x64x64")
+    assert model.source == "model"
+    write(table, device, [entry_for((64, 64, 64), model.kernel, model.parameters)])
+    assert probe("64x64x64").source == "tuned"
+    assert probe("80x64x64").source == "model"
 
 
 def test_shipped_tables():

@@ -113,6 +113,32 @@ class Scripted(peers.Call):
         return [self() for _ in range(count)]
 
 
+class Apart(peers.Call):
+    """A call that does not tell its kernel time, and products that do."""
+
+    paired = False
+
+    def __init__(self):
+        self.log = []
+
+    def __call__(self):
+        self.log.append("call")
+        return 1000 + len(self.log), None
+
+    def kernel_ns(self):
+        self.log.append("kernel")
+        return 5000
+
+
+def test_kernel_times_are_taken_after_the_calls():
+    """So that these follow one another, as those of other implementations do."""
+    call = Apart()
+    assert call.block(3) == [(1001, 5000), (1002, 5000), (1003, 5000)]
+    assert call.log == ["call"] * 3 + ["kernel"] * 3
+    ((_, samples),) = common.measure_in_blocks({"a": call}, 1).values()
+    assert samples.plausible()  # longer than the call, and not of it
+
+
 def test_blocks_alternate_and_rotate():
     log = []
     calls = {name: Scripted(name, log, 1000) for name in "abc"}

@@ -18,6 +18,14 @@ struct Tuned {
   GemmProblem problem;
   const GemmKernel* kernel;
   ParameterValues values;
+  // Nothing was faster than what the model takes. For other shapes that says: ask the model.
+  bool agrees_with_model;
+
+  bool is_for(const GemmProblem& other) const {
+    return problem.m == other.m && problem.n == other.n && problem.k == other.k &&
+           problem.batches == other.batches && problem.transpose_a == other.transpose_a &&
+           problem.transpose_b == other.transpose_b;
+  }
 };
 
 // What was measured on one device.
@@ -176,6 +184,7 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const bool pipelines = info.backend == std::string("cuda");
     // Two tiles of rows would read a large B twice.
     constexpr int64_t small_b = int64_t(1) << 22;
+    // Measured for float32; other types have fewer vectors in a row of B.
     const char* const one_row =
         problem.dtype == FUNLIB_FLOAT32 ? "ROWS=1 STEPS=8" : "ROWS=1 WORK_ITEMS=1024 STEPS=8";
     if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
@@ -215,6 +224,25 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
   return found;
 }
 
+struct ModelChoice {
+  const GemmKernel* kernel;
+  ParameterValues values;
+  std::string reason;
+};
+
+ModelChoice choose_by_model(const GemmProblem& problem, const Device& device) {
+  std::string objections;
+  for (const auto& candidate : candidates(problem, device)) {
+    const GemmKernel& kernel = gemm_kernel(candidate.kernel);
+    ParameterValues values =
+        kernel.parse(candidate.parameters, kernel.values_for(problem.dtype, device));
+    const std::string objection = kernel.objection(problem, values, device);
+    if (objection.empty()) return {&kernel, std::move(values), candidate.reason};
+    objections += concat(objections.empty() ? "" : "; ", objection);
+  }
+  fail(FUNLIB_ERROR_UNSUPPORTED, objections);
+}
+
 GemmChoice make_choice(const GemmProblem& problem, const GemmWish& wish, const TuningTable& table,
                        const Device& device) {
   const auto planned = [&](const GemmKernel& kernel, ParameterValues values, const char* source,
@@ -232,22 +260,15 @@ GemmChoice make_choice(const GemmProblem& problem, const GemmWish& wish, const T
   }
   if (!wish.parameters.empty())
     invalid("parameters are \"", wish.parameters, "\", but no kernel is named");
-  if (const Tuned* tuned = table.nearest(problem, device)) {
+  const Tuned* const tuned = table.nearest(problem, device);
+  if (tuned != nullptr && (!tuned->agrees_with_model || tuned->is_for(problem))) {
     const auto& shape = tuned->problem;
     return planned(*tuned->kernel, tuned->values, "tuned",
                    concat("measured fastest at ", shape.m, "x", shape.k, "x", shape.n,
                           shape.batches > 1 ? concat(", ", shape.batches, " products") : ""));
   }
-  std::string objections;
-  for (const auto& candidate : candidates(problem, device)) {
-    const GemmKernel& kernel = gemm_kernel(candidate.kernel);
-    ParameterValues values =
-        kernel.parse(candidate.parameters, kernel.values_for(problem.dtype, device));
-    const std::string objection = kernel.objection(problem, values, device);
-    if (objection.empty()) return planned(kernel, std::move(values), "model", candidate.reason);
-    objections += concat(objections.empty() ? "" : "; ", objection);
-  }
-  fail(FUNLIB_ERROR_UNSUPPORTED, objections);
+  ModelChoice model = choose_by_model(problem, device);
+  return planned(*model.kernel, std::move(model.values), "model", std::move(model.reason));
 }
 
 // ---- what was chosen and compiled before -----------------------------------------------------
@@ -386,7 +407,9 @@ funlib_status funlib_tuning_add(funlib_queue* queue, const funlib_tuning_entry* 
     GemmProblem problem{row.m, row.n, row.k, row.batches, row.dtype, row.dtype};
     problem.transpose_a = row.transpose_a != 0;
     problem.transpose_b = row.transpose_b != 0;
-    dispatch_of(device).tune({problem, &kernel, std::move(values)});
+    const ModelChoice model = choose_by_model(problem, device);
+    const bool agrees = model.kernel == &kernel && model.values == values;
+    dispatch_of(device).tune({problem, &kernel, std::move(values), agrees});
   });
 }
 

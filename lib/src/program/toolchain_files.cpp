@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <thread>
 
 namespace {
@@ -65,15 +66,18 @@ int search_library(dl_phdr_info* library, size_t, void* data) {
   return 0;
 }
 
-// A descriptor that an embedded file can be read from, -1 if the compiler embeds none of that name. It is
-// a pipe: a file in memory would count for the limit on the size of files.
+// A descriptor that an embedded file can be read from; else -1, with errno. It is a pipe, which the compiler
+// reads to its end like any stream: a file in memory would count for the limit on the size of files.
 int open_embedded(const char* path) {
   Search search{std::string("/sycl-jit-toolchain") + path};
   dl_iterate_phdr(search_library, &search);
-  if (search.found.content == nullptr) return -1;
+  if (search.found.content == nullptr) {
+    errno = ENOENT;
+    return -1;
+  }
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
-  std::thread([file = search.found, to = ends[1]] {
+  const auto feed = [file = search.found, to = ends[1]] {
     // A reader that has enough is none that is to end the program.
     sigset_t broken;
     sigemptyset(&broken);
@@ -87,7 +91,15 @@ int open_embedded(const char* path) {
         break;
     }
     close(to);
-  }).detach();
+  };
+  try {
+    std::thread(feed).detach();
+  } catch (const std::system_error&) {
+    close(ends[0]);
+    close(ends[1]);
+    errno = EAGAIN;
+    return -1;
+  }
   return ends[0];
 }
 
@@ -95,9 +107,7 @@ int open_any(const char* path, int flags, mode_t mode) {
   const int descriptor = int(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
   if (descriptor >= 0 || errno != ENOENT || std::strncmp(path, "/lib/clang/", 11) != 0)
     return descriptor;
-  const int embedded = open_embedded(path);
-  if (embedded < 0) errno = ENOENT;
-  return embedded;
+  return open_embedded(path);
 }
 
 mode_t mode_of(int flags, va_list arguments) {

@@ -1,5 +1,8 @@
 """Queues, devices, and what happens where there are none."""
 
+import itertools
+
+import numpy as np
 import pytest
 
 import funlib
@@ -220,6 +223,39 @@ def test_devices_that_share_nothing(registered):
     for queue in queues:
         assert f"device {queue.device.index}" in str(raised.value)
         assert queue.device.name in str(raised.value)
+
+
+def test_two_gpus_at_once(registered):
+    """Queues on two GPUs work side by side, each on memory of its own, and only the host's copy of
+    a result gets from one to the other."""
+    gpus = [device for device in funlib.devices() if device.type == "gpu"]
+    pairs = [(a, b) for a, b in itertools.combinations(gpus, 2) if a.backend == b.backend]
+    if not pairs:
+        pytest.skip("this machine has no two GPUs of one backend")
+    queues = [registered(f"gpu {d.index}", device=d) for d in pairs[0]]
+    random = np.random.default_rng(1)
+    n = 1024
+    # Small integers, so that float32 is exact in both products.
+    hosts = [random.integers(-1, 2, (2, n, n)).astype("float32") for _ in queues]
+    tensors = [
+        [DeviceTensor.from_numpy(x, queue=queue) for x in host]
+        for host, queue in zip(hosts, queues, strict=True)
+    ]
+    wanted = [a @ b for a, b in hosts]
+
+    for _ in range(20):
+        results = [funlib.gemm(a, b) for a, b in tensors]
+        for result, queue, right in zip(results, queues, wanted, strict=True):
+            assert result.queue == queue
+            assert np.array_equal(result.to_host(), right)
+
+    first, second = results
+    with pytest.raises(ValueError, match=r"device \d"):
+        funlib.gemm(first, second)
+    with pytest.raises(ValueError, match=r"device \d"):
+        funlib.gemm(*tensors[0], out=second)
+    moved = DeviceTensor.from_numpy(first.to_host(), queue=queues[1])
+    assert np.array_equal(funlib.gemm(moved, tensors[1][0]).to_host(), wanted[0] @ hosts[1][0])
 
 
 def test_selector_with_a_device(run_python):

@@ -160,7 +160,7 @@ def test_batches_rows_and_columns(tune, probe, shape):
 
 def test_kernels_that_want_whole_vectors(tune):
     """They are checked on a shape that they take, and so can be chosen."""
-    (result,), _ = tune(shapes=["4x64x64"], kernels=["gemv_strips"], budget=20.0)
+    (result,), _ = tune(shapes=["4x64x64"], kernels=["gemv_strips"], budget=120.0)
     assert result.candidates > 1
 
 

@@ -214,7 +214,8 @@ def test_other_programs():
     assert others.processors() == pytest.approx(used + 10 / passed, rel=0.2)
 
 
-def test_disturbances():
+def test_disturbances(monkeypatch):
+    monkeypatch.setattr(common, "usable_cpus", lambda: 2)
     quiet = [{"implementation": "numpy", "settled": True}]
     assert compare.disturbances(quiet, 0.0) == []
     noisy = [*quiet, {"implementation": "torch", "settled": False}]

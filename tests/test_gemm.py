@@ -156,6 +156,18 @@ def test_around_the_tile(queue, kernel, dtype):
         Case(kernel, dtype, m, k, n, *transposes, 2.0, -1.0, out="block", queue="tests").check()
 
 
+@pytest.mark.parametrize("dtype", expected.DTYPES)
+def test_long_rows(queue, dtype):
+    """A wide and a narrow product, whose A one kernel reads where it lies and packs, in turn; the
+    last rows are fewer than a tile's."""
+    for m, k, n in ((29, 700, 45), (29, 200, 5000), (4, 700, 45)):
+        common = {"a": "block", "b": "block", "queue": "tests"}
+        Case(None, dtype, m, k, n, **common).check()
+        Case(None, dtype, m, k, n, bias=True, batch_a=(3,), **common).check()
+        Case(None, dtype, m, k, n, transpose_a=True, packed=True, **common).check()
+        Case(None, dtype, m, k, n, packed=True, alpha=2, beta=-1, out="block", **common).check()
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @each_kernel_and_dtype
 def test_layouts(queue, kernel, dtype, layout):

@@ -8,12 +8,14 @@
 //   MR |  C  |  <- A   loop over j    the panel of A (MR x depth) stays in the L1 cache; B's panels
 //      +-----+         loop over i    come one after the other from the L2 cache
 //         ^            loop over J    B in blocks of `width` columns, packed for all rows at hand
-//         B            loop over I    A in blocks of `height` rows, packed once for all of J
-//    (depth x NR)      loop over p    K in steps of `depth`; the first scales C by beta, the others add
+//         B            loop over I    A in blocks of `height` rows, packed once for all of J or read
+//    (depth x NR)                     where it lies
+//                      loop over p    K in steps of `depth`; the first scales C by beta, the others add
 //
 // These are the loops of BLIS (Van Zee, van de Geijn 2015) with the roles of A and B exchanged in the
 // caches: along a row of C both C and the packed B are read in order of their addresses, and a panel of
-// A, being the narrower, fits the L1 cache with room to spare for them.
+// A, being the narrower, fits the L1 cache with room to spare for them. So narrow a panel needs no
+// packing where its rows lie along K: they are MR streams through memory.
 //
 // Packed A is one panel of MR rows after the other, element (r, k) of a panel at k * MR + r. Packed B is
 // one panel of NR columns after the other, element (k, c) at k * NR + c. Panels hold the type of the
@@ -35,15 +37,20 @@ namespace funlib {
 constexpr int MR = FUNLIB_MR, NV = FUNLIB_NV, NR = lanes * NV;
 // Whether elements of C can hold sums.
 constexpr bool sums_fit = sizeof(Out) == sizeof(Acc);
-// Whether packed B can be read where it lies.
+// Whether A and packed B can be read where they lie. (The launch has the last word on A.) Rows a power of
+// two apart share sets of the L1 cache, which has eight ways or more.
+constexpr bool a_in_place = !FUNLIB_TRANSPOSE_A && sizeof(T) == sizeof(Acc) && MR <= 8;
 constexpr bool b_in_place = FUNLIB_PACKED_B && sizeof(T) == sizeof(Acc);
 
-// Starts to fetch the rows of C for the end of a micro-kernel. Where they begin came with the tile
-// before. (The built-in prefetch does not pass through SPIR-V, and OpenCL's does nothing on a CPU.)
+// Starts to fetch a cache line. (The built-in prefetch does not pass through SPIR-V, and OpenCL's does
+// nothing on a CPU.)
+inline void prefetch(const void* line) { asm volatile("prefetcht0 (%0)" ::"r"(line)); }
+
+// The rows of C for the end of a micro-kernel. Where they begin came with the tile before.
 template <int Rows>
 inline void prefetch_tile(const Out* C, int64 ldc) {
 #pragma unroll
-  for (int r = 0; r < Rows; ++r) asm volatile("prefetcht0 (%0)" ::"r"(C + r * ldc + NR - 1));
+  for (int r = 0; r < Rows; ++r) prefetch(C + r * ldc + NR - 1);
 }
 
 // Panels of Width lines of a matrix whose elements lie one after the other along a line: rows of a
@@ -69,10 +76,15 @@ inline void pack_lines(const T* from, int64 stride, int lines, int depth, Acc* p
 
 // The same for elements that lie one after the other across the lines: a transposed A, a row-major B.
 // Element k of line l is at from + k * stride + l. All panels take a row before the next one is read:
-// long runs are what the processor's prefetcher sees coming.
+// long runs are what the processor's prefetcher sees coming. Where the next ones begin it is told if
+// they come from_memory; in the L2 cache they are near enough.
 template <int Width>
-inline void pack_across(const T* from, int64 stride, int lines, int depth, Acc* packed) {
+inline void pack_across(const T* from, int64 stride, int lines, int depth, bool from_memory,
+                        Acc* packed) {
+  constexpr int ahead = 4, line = 64 / sizeof(T);
   for (int k = 0; k < depth; ++k, from += stride, packed += Width) {
+    if (from_memory && k + ahead < depth)
+      for (int l = 0; l < lines; l += line) prefetch(from + ahead * stride + l);
     Acc* to = packed;
     int l = 0;
     for (; l + Width <= lines; l += Width, to += Width * depth) copy<Width>(from + l, to);
@@ -85,7 +97,7 @@ inline void pack_across(const T* from, int64 stride, int lines, int depth, Acc* 
 // op(A), rows i .. i + rows, columns p .. p + depth.
 inline void pack_a(const T* A, int64 lda, int64 i, int rows, int64 p, int depth, Acc* packed) {
 #if FUNLIB_TRANSPOSE_A
-  pack_across<MR>(A + p * lda + i, lda, rows, depth, packed);
+  pack_across<MR>(A + p * lda + i, lda, rows, depth, false, packed);
 #else
   pack_lines<MR>(A + i * lda + p, lda, rows, depth, packed);
 #endif
@@ -93,7 +105,7 @@ inline void pack_a(const T* A, int64 lda, int64 i, int rows, int64 p, int depth,
 
 // op(B), rows p .. p + depth, columns j .. j + columns.
 inline void pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, int columns,
-                   Acc* packed) {
+                   bool from_memory, Acc* packed) {
 #if FUNLIB_PACKED_B
   for (int c = 0; c < columns; c += NR) {
     const T* const from = B + (j + c) * K + p * NR;
@@ -102,13 +114,15 @@ inline void pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, 
 #elif FUNLIB_TRANSPOSE_B
   pack_lines<NR>(B + j * ldb + p, ldb, columns, depth, packed);
 #else
-  pack_across<NR>(B + p * ldb + j, ldb, columns, depth, packed);
+  pack_across<NR>(B + p * ldb + j, ldb, columns, depth, from_memory, packed);
 #endif
 }
 
-// The product of the first Rows rows of a panel of A and a panel of B, in registers.
-template <int Rows>
-inline void micro_kernel(int depth, const Acc* a, const Acc* b, Vector (&sum)[Rows][NV]) {
+// The product of the first Rows rows of a panel of A and a panel of B, in registers. A's is packed or,
+// InPlace, has its rows lda apart.
+template <int Rows, bool InPlace>
+inline void micro_kernel(int depth, const Acc* a, int64 lda, const Acc* b,
+                         Vector (&sum)[Rows][NV]) {
 #pragma unroll
   for (int r = 0; r < Rows; ++r)
 #pragma unroll
@@ -119,7 +133,7 @@ inline void micro_kernel(int depth, const Acc* a, const Acc* b, Vector (&sum)[Ro
     for (int v = 0; v < NV; ++v) row[v] = load(b + k * NR + v * lanes);
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      const Vector element = Vector(a[k * MR + r]);
+      const Vector element = Vector(InPlace ? a[r * lda + k] : a[k * MR + r]);
 #pragma unroll
       for (int v = 0; v < NV; ++v) sum[r][v] = multiply_add(element, row[v], sum[r][v]);
     }
@@ -198,20 +212,28 @@ struct Step {
   }
 };
 
-// How a block is cut for the caches.
+// How a block is cut for the caches. The workspace has room for `packed_rows` rows of A: if these are
+// fewer than `height`, A is read where it lies.
 struct Blocking {
-  int64 height, width, depth;
+  int64 height, width, depth, packed_rows;
 };
 
-// One micro-tile, of which `rows` x `columns` are inside the matrix.
-template <int Rows>
-inline void multiply_tile(int depth, const Acc* a, const Acc* b, const Step& step, Acc* sums,
-                          int64 sums_ld, Out* C, int64 ldc, const Out* bias, int rows,
-                          int columns) {
-  prefetch_tile<Rows>(C, ldc);
-  Vector sum[Rows][NV];
-  micro_kernel<Rows>(depth, a, b, sum);
-  step.finish<Rows>(sum, sums, sums_ld, C, ldc, bias, rows, columns);
+// A panel of A, of which `rows` are inside the matrix, times the panels of B for `width` columns. Column j
+// of B's panels is at b + j * b_ld; `bias` is the first row's or column's. (Inlined one beside the other,
+// the three of these leave each other too few registers.)
+template <int Rows, bool InPlace>
+__attribute__((noinline)) void multiply_panel(int depth, const Acc* a, int64 lda, const Acc* b,
+                                              int64 b_ld, const Step& step, Acc* sums,
+                                              int64 sums_ld, Out* C, int64 ldc, const Out* bias,
+                                              int rows, int width) {
+  for (int j = 0; j < width; j += NR) {
+    prefetch_tile<Rows>(C + j, ldc);
+    Vector sum[Rows][NV];
+    micro_kernel<Rows, InPlace>(depth, a, lda, b + j * b_ld, sum);
+    step.finish<Rows>(sum, sums + j, sums_ld, C + j, ldc,
+                      bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? j : 0), rows,
+                      width - j < NR ? width - j : NR);
+  }
 }
 
 // Rows row .. bottom and columns left .. right of one product. `sums` is where the sums of output
@@ -226,28 +248,37 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
     const Step step{p == 0, p + most.depth >= K, alpha, beta};
     for (int64 top = row; top < bottom; top += most.height) {
       const int height = int(min(bottom - top, most.height));
-      pack_a(A, lda, top, height, p, depth, a_panels);
+      const bool in_place = a_in_place && most.packed_rows < most.height;
+      if (!in_place) pack_a(A, lda, top, height, p, depth, a_panels);
       for (int64 column = left; column < right; column += most.width) {
         const int width = int(min(right - column, most.width));
-        if constexpr (!b_in_place) pack_b(B, ldb, K, p, depth, column, width, b_panels);
-        for (int i = 0; i < height; i += MR)
-          for (int j = 0; j < width; j += NR) {
-            const Acc* b = b_panels + j * depth;
-            if constexpr (b_in_place)
-              b = reinterpret_cast<const Acc*>(B) + (column + j) * K + p * NR;
-            Out* const to = C + (top + i) * ldc + column + j;
-            Acc* const between = sums + (top + i) * sums_ld + column + j;
-            const Out* const added = bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column + j : top + i);
-            const Acc* const a = a_panels + i * depth;
-            const int rows = height - i < MR ? height - i : MR;
-            const int columns = width - j < NR ? width - j : NR;
-            // Half a tile is enough for few rows.
-            if (rows <= MR / 2)
-              multiply_tile<MR / 2>(depth, a, b, step, between, sums_ld, to, ldc, added, rows,
-                                    columns);
-            else
-              multiply_tile<MR>(depth, a, b, step, between, sums_ld, to, ldc, added, rows, columns);
+        const bool one_block = K <= most.depth && right - left <= most.width;
+        if constexpr (!b_in_place) pack_b(B, ldb, K, p, depth, column, width, !one_block, b_panels);
+        const Acc* b = b_panels;
+        if constexpr (b_in_place) b = reinterpret_cast<const Acc*>(B) + column * K + p * NR;
+        const int64 b_ld = b_in_place ? K : depth;
+        for (int i = 0; i < height; i += MR) {
+          const int rows = height - i < MR ? height - i : MR;
+          Out* const to = C + (top + i) * ldc + column;
+          Acc* const between = sums + (top + i) * sums_ld + column;
+          const Out* const added = bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column : top + i);
+          if (in_place && rows == MR) {
+            const Acc* const a = reinterpret_cast<const Acc*>(A) + (top + i) * lda + p;
+            multiply_panel<MR, a_in_place>(depth, a, lda, b, b_ld, step, between, sums_ld, to, ldc,
+                                           added, rows, width);
+            continue;
           }
+          // In place, the last rows, fewer than a panel has, are packed where there is room for one.
+          const Acc* const a = in_place ? a_panels : a_panels + i * depth;
+          if (in_place) pack_a(A, lda, top + i, rows, p, depth, a_panels);
+          // Half a tile is enough for few rows.
+          if (rows <= MR / 2)
+            multiply_panel<MR / 2, false>(depth, a, 0, b, b_ld, step, between, sums_ld, to, ldc,
+                                          added, rows, width);
+          else
+            multiply_panel<MR, false>(depth, a, 0, b, b_ld, step, between, sums_ld, to, ldc, added,
+                                      rows, width);
+        }
       }
     }
   }
@@ -262,9 +293,9 @@ void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::Acc* workspace) {
   const int64 block_rows = shape.extra[0], block_columns = shape.extra[1];
   const int64 blocks = shape.extra[2];
   const int64 height = shape.extra[3], width = shape.extra[4], depth = shape.extra[5];
-  const int64 elements = shape.extra[6];
+  const int64 packed_rows = shape.extra[6], elements = shape.extra[7];
   Acc* const a_panels = workspace + group_id<2>(1) * elements;
-  Acc* const b_panels = a_panels + height * depth;
+  Acc* const b_panels = a_panels + packed_rows * depth;
   const int64 all =
       (M + block_rows - 1) / block_rows * ((N + block_columns - 1) / block_columns) * batches.count;
   const int64 first = group_id<2>(1) * blocks, end = min(all, first + blocks);
@@ -280,7 +311,7 @@ void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::Acc* workspace) {
     }
     multiply_block(block.row, min(M, block.row + block_rows), block.column,
                    min(N, block.column + block_columns), K, a, lda, b, ldb, c, ldc, bias,
-                   Acc(alpha), Acc(beta), sums, sums_ld, {height, width, depth}, a_panels,
-                   b_panels);
+                   Acc(alpha), Acc(beta), sums, sums_ld, {height, width, depth, packed_rows},
+                   a_panels, b_panels);
   }
 }

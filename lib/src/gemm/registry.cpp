@@ -402,16 +402,24 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t budget = std::max<int64_t>(64, threads) * mib / problem.sums().itemsize;
   const int64_t blocks = plan.groups(problem);
   plan.tiles_per_group = tiles(blocks, groups_per_thread * threads);
-  int64_t height = std::min(plan.tile_rows, most_height / kernel.mr * kernel.mr);
-  const auto elements = [&] { return tiles(kept + (height + width) * depth, 64) * 64; };
+  // The block of A is read again for each block of B, from the L3 cache.
+  const int64_t heights = tiles(plan.tile_rows, tiles(most_height, kernel.mr) * kernel.mr);
+  int64_t height = tiles(tiles(plan.tile_rows, heights), kernel.mr) * kernel.mr;
+  // Packing A pays over many blocks of B; for a few, long rows are as good where they lie.
+  constexpr int64_t few_blocks = 6, long_rows = 192;
+  const bool in_place = widths <= few_blocks && depth >= long_rows && kernel.mr <= 8 &&
+                        !problem.transpose_a &&
+                        dtype_of(problem.dtype).itemsize == problem.sums().itemsize;
+  const auto packed_rows = [&] { return in_place ? kernel.mr : height; };
+  const auto elements = [&] { return tiles(kept + (packed_rows() + width) * depth, 64) * 64; };
   if (elements() * plan.groups(problem) > budget) {
     plan.tiles_per_group = tiles(blocks, threads);
     const int64_t fits = (budget / plan.groups(problem) - kept) / depth - width;
-    height = std::clamp(fits / kernel.mr * kernel.mr, kernel.mr, height);
+    if (!in_place) height = std::clamp(fits / kernel.mr * kernel.mr, kernel.mr, height);
   }
   plan.workspace_elements = elements();
-  plan.arguments = {plan.tile_rows, plan.tile_columns,      plan.tiles_per_group, height, width,
-                    depth,          plan.workspace_elements};
+  plan.arguments = {plan.tile_rows, plan.tile_columns, plan.tiles_per_group,   height, width,
+                    depth,          packed_rows(),     plan.workspace_elements};
   return plan;
 }
 

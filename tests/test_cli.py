@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -39,9 +38,8 @@ def test_doctor():
         assert info.opencl_cpu in result.stdout
     else:  # the one problem of a machine that has a GPU only
         assert result.returncode == 1, result.stdout + result.stderr
-        assert re.findall(r"^problem .*", result.stdout, re.M) == [
-            "problem 1: Intel's OpenCL CPU runtime was not found. Type"
-        ]
+        assert "problem 1: Intel's OpenCL CPU runtime was not found" in result.stdout
+        assert "problem 2" not in result.stdout
     assert funlib.cache_info().directory in result.stdout
     for device in funlib.devices():
         assert device.name in result.stdout

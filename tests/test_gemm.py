@@ -158,14 +158,22 @@ def test_around_the_tile(queue, kernel, dtype):
 
 @pytest.mark.parametrize("dtype", expected.DTYPES)
 def test_long_rows(queue, dtype):
-    """A wide and a narrow product, whose A one kernel reads where it lies and packs, in turn; the
-    last rows are fewer than a tile's."""
-    for m, k, n in ((29, 700, 45), (29, 200, 5000), (4, 700, 45)):
-        common = {"a": "block", "b": "block", "queue": "tests"}
-        Case(None, dtype, m, k, n, **common).check()
-        Case(None, dtype, m, k, n, bias=True, batch_a=(3,), **common).check()
-        Case(None, dtype, m, k, n, transpose_a=True, packed=True, **common).check()
-        Case(None, dtype, m, k, n, packed=True, alpha=2, beta=-1, out="block", **common).check()
+    """gemm_vector reads long rows of A where they lie, in one block or several, or packs them where
+    B is wide. The last rows are fewer than a tile's."""
+    rows_for(queue, "gemm_vector", 5, dtype)
+    threads = queue.device.compute_units
+    common = {"a": "block", "b": "block", "queue": "tests"}
+    for m, k, n in ((12 * threads + 5, 700, 45), (1030 * threads + 5, 200, 33)):
+        Case("gemm_vector", dtype, m, k, n, **common).check()
+    for m, k, n in ((29, 700, 45), (29, 200, 2600 * threads)):
+        Case("gemm_vector", dtype, m, k, n, bias=True, batch_a=(3,), **common).check()
+        Case(
+            "gemm_vector", dtype, m, k, n, packed=True, alpha=2, beta=-1, out="block", **common
+        ).check()
+    for parameters in ({"MR": 4, "KC": 192}, {"MR": 8, "KC": 256}):
+        Case("gemm_vector", dtype, 70, 600, 45, parameters=parameters, **common).check()
+    if dtype == "float32":  # whose sums wait in the workspace
+        Case("gemm_vector", dtype, 300, 1200, 45, out_dtype="bfloat16", **common).check()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -1,7 +1,7 @@
 // gemm_vector: a CPU micro-kernel on explicit vectors, packed panels, cache blocking.
 //
 // A work-group is one work-item: a thread of the CPU, which computes a block of C of `block_rows` x
-// `block_columns` from parts of A and B that it packs into panels in its workspace:
+// `block_columns` from parts of B, and mostly of A too, that it packs into panels in its workspace:
 //
 //        NR            micro-kernel   MR x NR outputs in vector registers; each step along K loads
 //      +-----+                        NR / LANES vectors of B and broadcasts MR elements of A
@@ -29,7 +29,8 @@
 // Parameters: FUNLIB_LANES, elements of a vector register; FUNLIB_MR, rows of the micro-tile;
 // FUNLIB_NV, vectors of its width (NR = NV * LANES); FUNLIB_NC and FUNLIB_KC, from which the launch takes
 // width and depth, a multiple of 4. A work-group does `blocks` blocks, one after the other, and has
-// `elements` of workspace for the packed A, the packed B and the sums.
+// `elements` of workspace for `packed_rows` rows of A, the packed B and the sums; if `packed_rows` are
+// fewer than `height`, A is read where it lies.
 #include "gemm_vectors.hpp"
 
 namespace funlib {
@@ -37,9 +38,8 @@ namespace funlib {
 constexpr int MR = FUNLIB_MR, NV = FUNLIB_NV, NR = lanes * NV;
 // Whether elements of C can hold sums.
 constexpr bool sums_fit = sizeof(Out) == sizeof(Acc);
-// Whether A and packed B can be read where they lie. (The launch has the last word on A.) Rows a power of
-// two apart share sets of the L1 cache, which has eight ways or more.
-constexpr bool a_in_place = !FUNLIB_TRANSPOSE_A && sizeof(T) == sizeof(Acc) && MR <= 8;
+// Whether A can be read where it lies, which the launch decides, and whether packed B is.
+constexpr bool a_can_stay = !FUNLIB_TRANSPOSE_A && sizeof(T) == sizeof(Acc);
 constexpr bool b_in_place = FUNLIB_PACKED_B && sizeof(T) == sizeof(Acc);
 
 // Starts to fetch a cache line. (The built-in prefetch does not pass through SPIR-V, and OpenCL's does
@@ -76,14 +76,14 @@ inline void pack_lines(const T* from, int64 stride, int lines, int depth, Acc* p
 
 // The same for elements that lie one after the other across the lines: a transposed A, a row-major B.
 // Element k of line l is at from + k * stride + l. All panels take a row before the next one is read:
-// long runs are what the processor's prefetcher sees coming. Where the next ones begin it is told if
-// they come from_memory; in the L2 cache they are near enough.
+// long runs are what the processor's prefetcher sees coming. With `early` it is told where the next ones
+// begin.
 template <int Width>
-inline void pack_across(const T* from, int64 stride, int lines, int depth, bool from_memory,
+inline void pack_across(const T* from, int64 stride, int lines, int depth, bool early,
                         Acc* packed) {
   constexpr int ahead = 4, line = 64 / sizeof(T);
   for (int k = 0; k < depth; ++k, from += stride, packed += Width) {
-    if (from_memory && k + ahead < depth)
+    if (early && k + ahead < depth)
       for (int l = 0; l < lines; l += line) prefetch(from + ahead * stride + l);
     Acc* to = packed;
     int l = 0;
@@ -105,7 +105,7 @@ inline void pack_a(const T* A, int64 lda, int64 i, int rows, int64 p, int depth,
 
 // op(B), rows p .. p + depth, columns j .. j + columns.
 inline void pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, int columns,
-                   bool from_memory, Acc* packed) {
+                   bool early, Acc* packed) {
 #if FUNLIB_PACKED_B
   for (int c = 0; c < columns; c += NR) {
     const T* const from = B + (j + c) * K + p * NR;
@@ -114,7 +114,7 @@ inline void pack_b(const T* B, int64 ldb, int64 K, int64 p, int depth, int64 j, 
 #elif FUNLIB_TRANSPOSE_B
   pack_lines<NR>(B + j * ldb + p, ldb, columns, depth, packed);
 #else
-  pack_across<NR>(B + p * ldb + j, ldb, columns, depth, from_memory, packed);
+  pack_across<NR>(B + p * ldb + j, ldb, columns, depth, early, packed);
 #endif
 }
 
@@ -212,10 +212,10 @@ struct Step {
   }
 };
 
-// How a block is cut for the caches. The workspace has room for `packed_rows` rows of A: if these are
-// fewer than `height`, A is read where it lies.
+// How a block is cut for the caches, and whether A is read where it lies.
 struct Blocking {
-  int64 height, width, depth, packed_rows;
+  int64 height, width, depth;
+  bool a_in_place;
 };
 
 // A panel of A, of which `rows` are inside the matrix, times the panels of B for `width` columns. Column j
@@ -242,18 +242,19 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
                            int64 lda, const T* B, int64 ldb, Out* C, int64 ldc, const Out* bias,
                            Acc alpha, Acc beta, Acc* sums, int64 sums_ld, const Blocking& most,
                            Acc* a_panels, Acc* b_panels) {
+  const bool in_place = a_can_stay && most.a_in_place;
+  // Rows of B ahead are worth fetching where there are many: 1 to 2 % from 512^3 up, and a loss below.
+  const bool early = K > most.depth || right - left > most.width;
   // K == 0 still scales C.
   for (int64 p = 0; p == 0 || p < K; p += most.depth) {
     const int depth = int(min(K - p, most.depth));
     const Step step{p == 0, p + most.depth >= K, alpha, beta};
     for (int64 top = row; top < bottom; top += most.height) {
       const int height = int(min(bottom - top, most.height));
-      const bool in_place = a_in_place && most.packed_rows < most.height;
       if (!in_place) pack_a(A, lda, top, height, p, depth, a_panels);
       for (int64 column = left; column < right; column += most.width) {
         const int width = int(min(right - column, most.width));
-        const bool one_block = K <= most.depth && right - left <= most.width;
-        if constexpr (!b_in_place) pack_b(B, ldb, K, p, depth, column, width, !one_block, b_panels);
+        if constexpr (!b_in_place) pack_b(B, ldb, K, p, depth, column, width, early, b_panels);
         const Acc* b = b_panels;
         if constexpr (b_in_place) b = reinterpret_cast<const Acc*>(B) + column * K + p * NR;
         const int64 b_ld = b_in_place ? K : depth;
@@ -264,7 +265,7 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
           const Out* const added = bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column : top + i);
           if (in_place && rows == MR) {
             const Acc* const a = reinterpret_cast<const Acc*>(A) + (top + i) * lda + p;
-            multiply_panel<MR, a_in_place>(depth, a, lda, b, b_ld, step, between, sums_ld, to, ldc,
+            multiply_panel<MR, a_can_stay>(depth, a, lda, b, b_ld, step, between, sums_ld, to, ldc,
                                            added, rows, width);
             continue;
           }
@@ -311,7 +312,7 @@ void gemm_vector(FUNLIB_GEMM_ARGUMENTS, funlib::Acc* workspace) {
     }
     multiply_block(block.row, min(M, block.row + block_rows), block.column,
                    min(N, block.column + block_columns), K, a, lda, b, ldb, c, ldc, bias,
-                   Acc(alpha), Acc(beta), sums, sums_ld, {height, width, depth, packed_rows},
-                   a_panels, b_panels);
+                   Acc(alpha), Acc(beta), sums, sums_ld,
+                   {height, width, depth, packed_rows < height}, a_panels, b_panels);
   }
 }

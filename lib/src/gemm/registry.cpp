@@ -398,16 +398,18 @@ GemmPlan vector_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t kept = keeps_sums ? plan.tile_rows * plan.tile_columns : 0;
   // Many small products are shared out in advance; and all work-groups together have workspace of a
   // MiB a thread, or 64 MiB.
-  constexpr int64_t groups_per_thread = 16, most_height = 1024, mib = int64_t(1) << 20;
+  constexpr int64_t groups_per_thread = 16, usual_height = 1024, mib = int64_t(1) << 20;
   const int64_t budget = std::max<int64_t>(64, threads) * mib / problem.sums().itemsize;
   const int64_t blocks = plan.groups(problem);
   plan.tiles_per_group = tiles(blocks, groups_per_thread * threads);
-  // The block of A is read again for each block of B, from the L3 cache.
-  const int64_t heights = tiles(plan.tile_rows, tiles(most_height, kernel.mr) * kernel.mr);
+  // Equal blocks of A, which are read again for each block of B and so had better fit the L3 cache.
+  const int64_t heights = tiles(plan.tile_rows, tiles(usual_height, kernel.mr) * kernel.mr);
   int64_t height = tiles(tiles(plan.tile_rows, heights), kernel.mr) * kernel.mr;
-  // Packing A pays over many blocks of B; for a few, long rows are as good where they lie.
-  constexpr int64_t few_blocks = 6, long_rows = 192;
-  const bool in_place = widths <= few_blocks && depth >= long_rows && kernel.mr <= 8 &&
+  // Packing A pays over many blocks of B; for a few, long rows are as good where they lie (a_can_stay in
+  // the kernel, which goes by packed_rows), if the L1 cache has a way for each row: those a power of two
+  // apart share its sets.
+  constexpr int64_t few_blocks = 6, long_rows = 192, ways = 8;
+  const bool in_place = widths <= few_blocks && depth >= long_rows && kernel.mr <= ways &&
                         !problem.transpose_a &&
                         dtype_of(problem.dtype).itemsize == problem.sums().itemsize;
   const auto packed_rows = [&] { return in_place ? kernel.mr : height; };

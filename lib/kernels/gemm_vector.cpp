@@ -242,7 +242,6 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
                            int64 lda, const T* B, int64 ldb, Out* C, int64 ldc, const Out* bias,
                            Acc alpha, Acc beta, Acc* sums, int64 sums_ld, const Blocking& most,
                            Acc* a_panels, Acc* b_panels) {
-  const bool in_place = a_can_stay && most.a_in_place;
   // Rows of B ahead are worth fetching where there are many: 1 to 2 % from 512^3 up, and a loss below.
   const bool early = K > most.depth || right - left > most.width;
   // K == 0 still scales C.
@@ -251,7 +250,9 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
     const Step step{p == 0, p + most.depth >= K, alpha, beta};
     for (int64 top = row; top < bottom; top += most.height) {
       const int height = int(min(bottom - top, most.height));
-      if (!in_place) pack_a(A, lda, top, height, p, depth, a_panels);
+      // In place, there is room for the last rows, fewer than a panel has.
+      const int in_place = a_can_stay && most.a_in_place ? height / MR * MR : 0;
+      pack_a(A, lda, top + in_place, height - in_place, p, depth, a_panels);
       for (int64 column = left; column < right; column += most.width) {
         const int width = int(min(right - column, most.width));
         if constexpr (!b_in_place) pack_b(B, ldb, K, p, depth, column, width, early, b_panels);
@@ -263,15 +264,13 @@ inline void multiply_block(int64 row, int64 bottom, int64 left, int64 right, int
           Out* const to = C + (top + i) * ldc + column;
           Acc* const between = sums + (top + i) * sums_ld + column;
           const Out* const added = bias + (FUNLIB_BIAS == FUNLIB_BIAS_ROW ? column : top + i);
-          if (in_place && rows == MR) {
+          if (i < in_place) {
             const Acc* const a = reinterpret_cast<const Acc*>(A) + (top + i) * lda + p;
             multiply_panel<MR, a_can_stay>(depth, a, lda, b, b_ld, step, between, sums_ld, to, ldc,
                                            added, rows, width);
             continue;
           }
-          // In place, the last rows, fewer than a panel has, are packed where there is room for one.
-          const Acc* const a = in_place ? a_panels : a_panels + i * depth;
-          if (in_place) pack_a(A, lda, top + i, rows, p, depth, a_panels);
+          const Acc* const a = a_panels + (i - in_place) * depth;
           // Half a tile is enough for few rows.
           if (rows <= MR / 2)
             multiply_panel<MR / 2, false>(depth, a, 0, b, b_ld, step, between, sums_ld, to, ldc,

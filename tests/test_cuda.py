@@ -502,6 +502,19 @@ funlib.gemm(a, a, kernel="gemm_matrix_engine", parameters=parameters).event.wait
     )
 
 
+def test_named_kernel_for_few_columns(on_stub):
+    """gemv_strips refuses the transposes of these products (right results: test_gemm_gpu_kernels.py)."""
+    on_stub(
+        """
+a = funlib.DeviceTensor((8, 16), queue=queue)
+for columns in (4, 8):
+    b = funlib.DeviceTensor((16, columns), queue=queue)
+    for out in (None, funlib.DeviceTensor((columns, 8), queue=queue).T):
+        funlib.gemm(a, b, out=out, kernel="gemv_strips").event.wait()
+"""
+    )
+
+
 # ---- NVIDIA's assembler --------------------------------------------------------------------------
 
 # argv: a kernel, the folder for PTX, transposes ("nt"), data types. The kernel in each of them is

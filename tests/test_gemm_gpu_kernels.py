@@ -177,6 +177,16 @@ def test_strips_of_rows_far_apart(queue):
     funlib.trim(queue)
 
 
+def test_strips_of_few_columns(queue):
+    """C^T instead of C, as for other narrow products, would want B transposed."""
+    for columns in (4, 8):
+        a, b = ones(queue, (8, 16)), ones(queue, (16, columns))
+        c = ones(queue, (columns, 8)).T
+        for out in (None, c):
+            result = funlib.gemm(a, b, out=out, kernel="gemv_strips")
+            assert (result.to_host() == 16).all()
+
+
 def test_strips_want_vectors(queue):
     a = ones(queue, (2, 8))
     for b, options in ((ones(queue, (8, 7)), {}), (ones(queue, (8, 8)), {"transpose_b": True})):

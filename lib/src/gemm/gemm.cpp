@@ -88,6 +88,8 @@ bool settle(Operand& operand) {
   return false;
 }
 
+bool is_row_major(Operand operand) { return settle(operand) && !operand.transposed; }
+
 // Whether all its rows, as they are stored, begin at multiples of 16 bytes.
 bool is_aligned(const Operand& operand, const BatchShape& batch, int64_t itemsize) {
   const auto whole = [&](int64_t elements) { return elements * itemsize % 16 == 0; };
@@ -492,7 +494,9 @@ GemmProblem plannable(GemmProblem problem) {
   return problem;
 }
 
-Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
+// Lays the product out; mirrored, that is C^T = op(B)^T @ op(A)^T.
+Arrangement lay_out(const Call& call, const Tensor* c, const Device& device, bool mirrored,
+                    const GemmWish& wish) {
   const auto& options = call.options;
   const Weights* weights = options.weights;
   Arrangement product;
@@ -515,25 +519,6 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
     right = operand_of(b, Side::right, options.transpose_b != 0, call.batch);
   }
   Operand output = output_of(call, c);
-  GemmWish wish;
-  if (options.kernel != nullptr) wish.kernel = options.kernel;
-  if (options.parameters != nullptr) wish.parameters = options.parameters;
-
-  // C^T = op(B)^T @ op(A)^T is done instead where C is stored by columns, or where C is so narrow that
-  // most of every tile would lie outside: if the kernel takes that.
-  constexpr int64_t narrow = 4;
-  const bool is_narrow = call.n <= narrow && call.m > narrow;
-  Operand settled = output, flipped = transposed(output);
-  const bool by_rows = settle(settled) && !settled.transposed;
-  const bool by_columns = settle(flipped) && !flipped.transposed;
-  bool mirrored = problem.panel_width == 0 && (is_narrow || (!by_rows && by_columns));
-  if (mirrored && !wish.kernel.empty()) {
-    GemmProblem other = problem;
-    std::swap(other.m, other.n);
-    const GemmKernel& kernel = gemm_kernel(wish.kernel);
-    const auto values = kernel.parse(wish.parameters, kernel.values_for(problem.dtype, device));
-    mirrored = kernel.objection(plannable(other), values, device).empty();
-  }
   if (mirrored) {
     std::swap(problem.m, problem.n);
     std::swap(left, right);
@@ -542,7 +527,7 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
     output = transposed(output);
     if (problem.bias == Bias::row) problem.bias = Bias::column;
   }
-  product.in_place = mirrored ? by_columns : by_rows;
+  product.in_place = is_row_major(output);
   if (product.in_place) {
     settle(output);
   } else {
@@ -578,7 +563,30 @@ Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
   product.left = left;
   product.right = right;
   product.output = output;
-  product.choice = choose_gemm(plannable(problem), wish, device);
+  return product;
+}
+
+// Mirrored where C is stored by columns, or where C is so narrow that most of every tile would lie
+// outside: unless a kernel is named that refuses just that.
+Arrangement arrange(const Call& call, const Tensor* c, const Device& device) {
+  const auto& options = call.options;
+  GemmWish wish;
+  if (options.kernel != nullptr) wish.kernel = options.kernel;
+  if (options.parameters != nullptr) wish.parameters = options.parameters;
+  constexpr int64_t narrow = 4;
+  const bool is_narrow = call.n <= narrow && call.m > narrow;
+  const bool is_packed = options.weights != nullptr && options.weights->panel_width != 0;
+  const Operand output = output_of(call, c);
+  const bool mirrored =
+      !is_packed && (is_narrow || (!is_row_major(output) && is_row_major(transposed(output))));
+  Arrangement product = lay_out(call, c, device, mirrored, wish);
+  if (mirrored && !wish.kernel.empty()) {
+    const GemmKernel& kernel = gemm_kernel(wish.kernel);
+    const auto values = kernel.parse(wish.parameters, kernel.values_for(call.a.dtype, device));
+    if (!kernel.objection(plannable(product.problem), values, device).empty())
+      product = lay_out(call, c, device, false, wish);
+  }
+  product.choice = choose_gemm(plannable(product.problem), wish, device);
   return product;
 }
 

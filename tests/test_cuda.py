@@ -503,7 +503,7 @@ funlib.gemm(a, a, kernel="gemm_matrix_engine", parameters=parameters).event.wait
 
 
 def test_named_kernel_for_few_columns(on_stub):
-    """gemv_strips refuses the transposes of these products (right results: test_gemm_gpu_kernels.py)."""
+    """gemv_strips refuses the transposes of these products (results: test_gemm_gpu_kernels.py)."""
     on_stub(
         """
 a = funlib.DeviceTensor((8, 16), queue=queue)
@@ -513,6 +513,36 @@ for columns in (4, 8):
         funlib.gemm(a, b, out=out, kernel="gemv_strips").event.wait()
 """
     )
+
+
+def test_refusals(on_stub):
+    """What a kernel takes it takes into every layout of C, and it refuses what explain refuses.
+    Nothing is computed: the error of a compiler that always fails says that it was accepted."""
+    text = on_stub(
+        """
+import itertools, sys
+sys.path.append(sys.argv[1])
+from reference import Case
+
+taken = 0
+shapes = ((8, 16, 8), (8, 16, 4), (32, 12, 16), (3, 5, 7))
+layouts = list(itertools.product(("c", "f", "left"), ("c", "f", "left"), ("f", "left")))
+for kernel, shape, (a, b, out) in itertools.product(funlib.kernels(), shapes, layouts):
+    for dtype in kernel.dtypes:
+        case = Case(kernel.name, np.dtype(dtype).name, *shape, a=a, b=b, out=out, queue="stub")
+        try:
+            assert case.run() is None, case  # refused by explain as well
+        except funlib.CompileError:
+            taken += 1
+        except funlib.UnsupportedError as error:
+            raise AssertionError(case) from error
+print(taken)
+""",
+        str(pathlib.Path(__file__).parent),
+        FUNLIB_COMPILER="/bin/false",
+        FUNLIB_CACHE="off",
+    )
+    assert int(text) > 1000
 
 
 # ---- NVIDIA's assembler --------------------------------------------------------------------------

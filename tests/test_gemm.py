@@ -188,7 +188,7 @@ def test_layouts(queue, kernel, dtype, layout):
         Case(kernel, dtype, 35, 21, 50, b=layout, **common).check()
         Case(kernel, dtype, 35, 21, 50, out=layout, **common).check()
         Case(kernel, dtype, 35, 21, 50, alpha=alpha, beta=beta, out=layout, **common).check()
-        for m, n in ((1, 50), (8, 8)):  # as many as kernels of few rows take, of C and of its transpose
+        for m, n in ((1, 50), (8, 8)):  # few rows, of C and of its transpose
             Case(kernel, dtype, m, 21, n, alpha=alpha, beta=beta, out=layout, **common).check()
 
 

@@ -3,9 +3,9 @@
     python perf/report.py            write them
     python perf/report.py --check    exit status 1 if they are not what the results give
 
-perf/results/NAME.json becomes docs/results/NAME.md. In README.md and docs/gemm_ladder.md the text
-between the lines `<!-- figures -->` and `<!-- /figures -->` is replaced. The text depends on
-nothing but the results.
+perf/results/WHAT-DEVICE.json becomes docs/results/WHAT-DEVICE.md, and docs/results/DEVICE.md is the
+overview of a device. In README.md and docs/gemm_ladder.md the text between the lines
+`<!-- figures -->` and `<!-- /figures -->` is replaced. The text depends on nothing but the results.
 """
 
 import argparse
@@ -92,7 +92,8 @@ KINDS = {
 
 def title_of(results):
     """The heading of a result file's page."""
-    return f"{KINDS[results['kind']][0]}: {results['environment']['device']}"
+    dtypes = dict.fromkeys(row["dtype"] for row in results["rows"] if "dtype" in row)
+    return f"{', '.join([KINDS[results['kind']][0], *dtypes])}: {results['environment']['device']}"
 
 
 def page_of(name, results):
@@ -102,14 +103,40 @@ def page_of(name, results):
     return "\n\n".join([f"# {title_of(results)}", GENERATED, environment, *body]) + "\n"
 
 
+def by_device(files):
+    """{page: {name: results}}: the result files of each device, by the name of its overview."""
+    devices = {}
+    for name, results in files.items():
+        devices.setdefault(name.rpartition("-")[2], {})[name] = results
+    return devices
+
+
+def device_of(files):
+    """The device that result files, all of one device, are of."""
+    return next(iter(files.values()))["environment"]["device"]
+
+
+def links(files):
+    """A list of the pages of result files. files: {name: results}."""
+    return "\n".join(f"- [{title_of(results)}]({name}.md)" for name, results in files.items())
+
+
+def overview_of(files):
+    """The page of one device: its pages, and what the README says of it."""
+    parts = [f"# {device_of(files)}", GENERATED, links(files), figures_of(files, "../")]
+    return "\n\n".join(parts) + "\n"
+
+
 def index_of(files):
     """The text of docs/results/README.md. files: {name: results}."""
-    return INDEX + "".join(
-        f"- [{title_of(results)}]({name}.md)\n" for name, results in files.items()
-    )
+    parts = [
+        f"## [{device_of(own)}]({page}.md)\n\n{links(own)}"
+        for page, own in by_device(files).items()
+    ]
+    return INDEX + "\n\n".join(parts) + "\n"
 
 
-def gemm_figures(name, results):
+def gemm_figures(name, results, docs):
     """The README's GEMM table of one result file, for the first data type in it: the plainest
     kernel, the dispatch and NumPy."""
     dtype = results["rows"][0]["dtype"]
@@ -123,8 +150,8 @@ def gemm_figures(name, results):
     table = tables.gemm_pivot(rows, ("gemm", "dispatch", "numpy"))
     return (
         f"GEMM, {dtype}, on {device}{beside}. Milliseconds from call to result, GFLOP/s in "
-        f"brackets ([all figures](docs/results/{name}.md), "
-        f"[by kernel](docs/gemm_ladder.md#measured)).{warnings}\n\n{table}"
+        f"brackets ([all figures]({docs}results/{name}.md), "
+        f"[by kernel]({docs}gemm_ladder.md#measured)).{warnings}\n\n{table}"
     )
 
 
@@ -142,27 +169,27 @@ def ladder_figures(files):
     return "\n\n".join(parts)
 
 
-def startup_figures(name, results):
+def startup_figures(name, results, docs):
     """The README's sentence on start-up."""
     row = next(row for row in results["rows"] if row["step"] == startup.TO_RESULT)
     return (
         f"A fresh process has its first GEMM {row['warm_ms']:,.0f} ms after import with a warm "
         f"kernel cache and {row['cold_ms']:,.0f} ms after import with an empty one "
-        f"([start-up](docs/results/{name}.md))."
+        f"([start-up]({docs}results/{name}.md))."
     )
 
 
-def overhead_figures(name, results):
+def overhead_figures(name, results, docs):
     """The README's sentence on call overhead."""
     rows = {(row["call"], row["caller"]): row for row in results["rows"]}
     python, in_c = rows["gemm(a, b)", "Python"], rows["gemm(a, b)", "C"]
     return (
         f"An 8x8x8 GEMM takes {python['total_us']:.1f} us from Python and {in_c['total_us']:.1f} "
-        f"us from C, call to result ([overhead](docs/results/{name}.md))."
+        f"us from C, call to result ([overhead]({docs}results/{name}.md))."
     )
 
 
-def compare_figures(name, results):
+def compare_figures(name, results, docs):
     """The README's lines on one comparison: a line a data type and peer."""
     device = results["environment"]["device"]
     warnings = results["environment"]["warnings"]
@@ -178,7 +205,7 @@ def compare_figures(name, results):
             lines.append(
                 f"- {device}, {dtype}, {len(found)} shapes: {mean:.2f} times as fast as {peer} "
                 f"({text}) from call to result, geometric mean; {min(found):.2f} to "
-                f"{max(found):.2f} ([all figures](docs/results/{name}.md))"
+                f"{max(found):.2f} ([all figures]({docs}results/{name}.md))"
             )
     return "\n".join(lines)
 
@@ -191,10 +218,11 @@ FIGURES = {
 }
 
 
-def figures_of(files):
-    """The README's figures: GEMM tables first, then the sentences."""
+def figures_of(files, docs):
+    """Figures of result files: GEMM tables first, then the sentences. docs: the folder of the
+    documents, as seen from the page."""
     parts = [
-        FIGURES[kind](name, results)
+        FIGURES[kind](name, results, docs)
         for kind in FIGURES
         for name, results in files.items()
         if results["kind"] == kind
@@ -223,8 +251,10 @@ def result_files():
 def texts(files):
     """{path: text} of the texts that are made. Raises ValueError for files without marker lines."""
     made = {PAGES / f"{name}.md": page_of(name, results) for name, results in files.items()}
+    for page, own in by_device(files).items():
+        made[PAGES / f"{page}.md"] = overview_of(own)
     made[PAGES / "README.md"] = index_of(files)
-    made[README] = with_figures(README, figures_of(files))
+    made[README] = with_figures(README, figures_of(files, "docs/"))
     made[LADDER] = with_figures(LADDER, ladder_figures(files))
     return made
 

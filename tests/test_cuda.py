@@ -283,6 +283,24 @@ else:
     )
 
 
+def test_event_times_beside_unfinished_work(on_stub):
+    """Another queue's work, of which nobody waits for an end, keeps no times from being known."""
+    on_stub(
+        """
+import time
+other = funlib.register_queue("other", backend="cuda")
+a, b = (funlib.DeviceTensor.zeros((64, 64), queue=each) for each in (queue, other))
+first = funlib.gemm_tiled(a, a)
+time.sleep(0.15)  # moments that times are measured from are renewed after 0.1 s
+second = funlib.gemm_tiled(a, a)
+times = funlib.gemm_tiled(b, b).event.times
+assert not second.event.is_complete
+assert 0 <= times.kernel_ns < 1_000_000_000
+""",
+        FUNLIB_STUB_LAZY="1",
+    )
+
+
 # ---- launches and their errors -------------------------------------------------------------------
 
 

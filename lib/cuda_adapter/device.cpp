@@ -54,54 +54,51 @@ void ur_device_handle_t_::give_event(EventHandle event, bool timed) {
   events_[timed].push_back(event);
 }
 
-std::shared_ptr<Moment> ur_device_handle_t_::moment(StreamHandle stream) {
+std::shared_ptr<Moment> ur_device_handle_t_::moment() {
   using Clock = std::chrono::steady_clock;
   constexpr auto longest = std::chrono::milliseconds(100);
-  const auto made = [this](EventHandle event) {
-    return std::shared_ptr<Moment>(new Moment{event, nullptr, 0}, [this](Moment* moment) {
-      give_event(moment->event, true);
-      delete moment;
-    });
-  };
-  std::shared_ptr<Moment> latest;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (moment_ != nullptr && Clock::now() - moment_time_ < longest) return moment_;
-    latest = moment_;
-  }
+  const std::lock_guard<std::mutex> lock(moments_mutex_);
+  if (moment_ != nullptr && Clock::now() - moment_time_ < longest) return moment_;
+  if (moments_stream_ == nullptr)
+    check(driver().stream_create(&moments_stream_, stream_non_blocking, 0),
+          "cuStreamCreateWithPriority");
   // So that there are never many of unknown time.
-  if (latest != nullptr && driver().event_query(latest->event) == success) time_of(*latest);
-  auto next = made(take_event(true));
-  check(driver().event_record(next->event, stream), "cuEventRecord");
-  if (latest == nullptr) {
+  if (moment_ != nullptr && driver().event_query(moment_->event) == success) resolve(*moment_);
+  const std::shared_ptr<Moment> next(new Moment{take_event(true), nullptr, 0},
+                                     [this](Moment* moment) {
+                                       give_event(moment->event, true);
+                                       delete moment;
+                                     });
+  check(driver().event_record(next->event, moments_stream_), "cuEventRecord");
+  if (moment_ == nullptr) {
     // The first is where the clocks of host and device are set side by side.
     check(driver().event_synchronize(next->event), "cuEventSynchronize");
     next->nanoseconds = double(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  // Another thread may have been here meanwhile.
-  if (latest == nullptr && moment_ != nullptr) return moment_;
-  next->previous = latest;
+  next->previous = std::move(moment_);
   moment_ = next;
   moment_time_ = Clock::now();
   return next;
 }
 
 double ur_device_handle_t_::time_of(Moment& moment) {
-  std::vector<std::shared_ptr<Moment>> released;  // once the mutex is free, which their ends take
-  const std::lock_guard<std::mutex> lock(mutex_);
+  check(driver().event_synchronize(moment.event), "cuEventSynchronize");
+  const std::lock_guard<std::mutex> lock(moments_mutex_);
+  resolve(moment);
+  return moment.nanoseconds;
+}
+
+void ur_device_handle_t_::resolve(Moment& moment) {
   std::vector<Moment*> unknown;
   for (Moment* link = &moment; link->previous != nullptr; link = link->previous.get())
     unknown.push_back(link);
   for (auto link = unknown.rbegin(); link != unknown.rend(); ++link) {
     float milliseconds = 0;
-    check(driver().event_synchronize((*link)->event), "cuEventSynchronize");
     check(driver().event_elapsed(&milliseconds, (*link)->previous->event, (*link)->event),
           "cuEventElapsedTime");
     (*link)->nanoseconds = (*link)->previous->nanoseconds + double(milliseconds) * 1e6;
-    released.push_back(std::move((*link)->previous));
+    (*link)->previous = nullptr;
   }
-  return moment.nanoseconds;
 }
 
 namespace cuda_adapter {

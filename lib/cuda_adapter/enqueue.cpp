@@ -90,6 +90,13 @@ ur_result_t events_wait(ur_queue_handle_t queue, uint32_t count, const ur_event_
 
 ur_result_t barrier(ur_queue_handle_t queue, uint32_t count, const ur_event_handle_t* events,
                     ur_event_handle_t* result) {
+  // A stream that is made later would wait for nothing.
+  const ur_result_t opened = guarded([&] {
+    const Current current(queue->device);
+    const std::lock_guard<std::mutex> lock(queue->mutex);
+    queue->open_streams();
+  });
+  if (opened != UR_RESULT_SUCCESS) return opened;
   ur_event_handle_t reached = nullptr;
   const ur_result_t status = events_wait(queue, count, events, &reached);
   if (status != UR_RESULT_SUCCESS) return status;

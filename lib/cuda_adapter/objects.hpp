@@ -156,16 +156,22 @@ struct ur_device_handle_t_ : cuda_adapter::Object {
   cuda_adapter::EventHandle take_event(bool timed);
   void give_event(cuda_adapter::EventHandle event, bool timed);
 
-  // A moment not long before what is put into the stream next.
-  std::shared_ptr<cuda_adapter::Moment> moment(cuda_adapter::StreamHandle stream);
-  // Nanoseconds on the clock of std::chrono::steady_clock, of an event that is complete.
+  // A moment not long ago.
+  std::shared_ptr<cuda_adapter::Moment> moment();
+  // Waits for it. Nanoseconds on the clock of std::chrono::steady_clock.
   double time_of(cuda_adapter::Moment& moment);
 
  private:
+  // With the mutex held: the time of a moment that is complete, and with it all before it.
+  void resolve(cuda_adapter::Moment& moment);
+
   std::once_flag primary_once_;
   cuda_adapter::ContextHandle primary_ = nullptr;
   std::mutex mutex_;
   std::vector<cuda_adapter::EventHandle> events_[2];
+  // Moments have a stream of their own, where they wait for no work and come one after the other.
+  std::mutex moments_mutex_;
+  cuda_adapter::StreamHandle moments_stream_ = nullptr;
   std::shared_ptr<cuda_adapter::Moment> moment_;
   std::chrono::steady_clock::time_point moment_time_;
 };
@@ -180,8 +186,6 @@ struct ur_context_handle_t_ : cuda_adapter::Object {
 };
 
 struct ur_queue_handle_t_ : cuda_adapter::Object {
-  static constexpr int most_streams = 4;
-
   cuda_adapter::Reference<ur_context_handle_t_> context;
   ur_device_handle_t device;
   ur_queue_flags_t flags;
@@ -197,9 +201,14 @@ struct ur_queue_handle_t_ : cuda_adapter::Object {
 
   // With the mutex held: the stream of the next command. An out-of-order queue goes round.
   cuda_adapter::StreamHandle next_stream();
+  // With the mutex held: makes all streams that next_stream may return.
+  void open_streams();
   const std::vector<cuda_adapter::StreamHandle>& streams() const { return streams_; }
 
  private:
+  size_t most_streams() const { return in_order ? 1 : 4; }
+  cuda_adapter::StreamHandle new_stream() const;
+
   std::vector<cuda_adapter::StreamHandle> streams_;
   bool owned_ = true;
   size_t next_ = 0;

@@ -32,14 +32,22 @@ ur_queue_handle_t_::~ur_queue_handle_t_() {
 }
 
 StreamHandle ur_queue_handle_t_::next_stream() {
-  if (streams_.size() < (in_order ? 1u : unsigned(most_streams))) {
-    StreamHandle stream = nullptr;
-    check(driver().stream_create(&stream, stream_non_blocking, priority_),
-          "cuStreamCreateWithPriority");
-    streams_.push_back(stream);
-    return stream;
+  if (streams_.size() < most_streams()) {
+    streams_.push_back(new_stream());
+    return streams_.back();
   }
   return streams_[next_++ % streams_.size()];
+}
+
+void ur_queue_handle_t_::open_streams() {
+  while (streams_.size() < most_streams()) streams_.push_back(new_stream());
+}
+
+StreamHandle ur_queue_handle_t_::new_stream() const {
+  StreamHandle stream = nullptr;
+  check(driver().stream_create(&stream, stream_non_blocking, priority_),
+        "cuStreamCreateWithPriority");
+  return stream;
 }
 
 ur_event_handle_t_::ur_event_handle_t_(ur_queue_handle_t queue, ur_command_t command,
@@ -50,7 +58,7 @@ ur_event_handle_t_::ur_event_handle_t_(ur_queue_handle_t queue, ur_command_t com
   if (!timed) return;
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   submitted = uint64_t(std::chrono::nanoseconds(now).count());
-  moment = device->moment(stream);
+  moment = device->moment();
   start = device->take_event(true);
   check(driver().event_record(start, stream), "cuEventRecord");
 }
@@ -188,11 +196,12 @@ ur_result_t event_profiling_info(ur_event_handle_t event, ur_profiling_info_t wh
     const Current current(device);
     require(driver().event_query(event->end) != not_ready,
             UR_RESULT_ERROR_PROFILING_INFO_NOT_AVAILABLE);
+    const double moment = device->time_of(*event->moment);
     float before = 0, during = 0;  // milliseconds
     check(driver().event_elapsed(&before, event->moment->event, event->start),
           "cuEventElapsedTime");
     check(driver().event_elapsed(&during, event->start, event->end), "cuEventElapsedTime");
-    const double start = device->time_of(*event->moment) + double(before) * 1e6;
+    const double start = moment + double(before) * 1e6;
     answer(what == UR_PROFILING_INFO_COMMAND_START ? uint64_t(start)
                                                    : uint64_t(start + double(during) * 1e6));
   });

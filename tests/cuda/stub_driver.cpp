@@ -7,6 +7,7 @@
 //     FUNLIB_STUB_FAIL      "cuMemAlloc_v2=2 ...": calls that return this error
 //     FUNLIB_STUB_LOG       a file to which each launch and each error injected is appended
 //     FUNLIB_STUB_PTX       a folder that gets the PTX of each module
+//     FUNLIB_STUB_LAZY      "1": what is put into a stream counts as done only when somebody waits for it
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -75,13 +76,49 @@ struct Context {
 Context contexts[8];
 thread_local std::vector<Context*> stack;
 
+// What was put into a stream: events recorded and waited for, by their place in it.
+struct Work {
+  struct Wait {
+    size_t place;
+    std::shared_ptr<Work> other;
+    size_t other_place;
+  };
+  size_t submitted = 0, done = 0;
+  std::vector<Wait> waits;
+};
 struct Stream {
   int device;
+  std::shared_ptr<Work> work = std::make_shared<Work>();
 };
 struct Event {
   Clock::time_point time;
   bool timed;
+  std::shared_ptr<Work> work;  // where it was recorded
+  size_t place = 0;
 };
+std::mutex work_mutex;
+constexpr int not_ready = 600;
+
+// With the mutex held: does the work up to a place, and first what it waits for.
+void reach(Work& work, size_t place) {
+  if (place <= work.done) return;
+  work.done = place;
+  for (const auto& wait : work.waits)
+    if (wait.place <= place) reach(*wait.other, wait.other_place);
+  work.waits.erase(std::remove_if(work.waits.begin(), work.waits.end(),
+                                  [&](const auto& wait) { return wait.place <= place; }),
+                   work.waits.end());
+}
+
+bool is_lazy() {
+  static const bool lazy = environment("FUNLIB_STUB_LAZY", "0") == "1";
+  return lazy;
+}
+
+bool is_pending(const Event& event) {
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  return event.work != nullptr && event.place > event.work->done;
+}
 struct Function {
   std::string name;
 };
@@ -333,21 +370,33 @@ STUB cuStreamCreateWithPriority(Stream** stream, unsigned, int) {
   return 0;
 }
 STUB cuStreamDestroy_v2(Stream* stream) {
+  {
+    const std::lock_guard<std::mutex> lock(work_mutex);
+    reach(*stream->work, stream->work->submitted);
+  }
   delete stream;
   return 0;
 }
-STUB cuStreamSynchronize(Stream*) {
+STUB cuStreamSynchronize(Stream* stream) {
   INJECT;
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  reach(*stream->work, stream->work->submitted);
   return 0;
 }
-STUB cuStreamQuery(Stream*) { return 0; }
-STUB cuStreamWaitEvent(Stream*, Event*, unsigned) {
+STUB cuStreamQuery(Stream* stream) {
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  return stream->work->done < stream->work->submitted ? not_ready : 0;
+}
+STUB cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
   INJECT;
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  if (event->work != nullptr)
+    stream->work->waits.push_back({++stream->work->submitted, event->work, event->place});
   return 0;
 }
 STUB cuEventCreate(Event** event, unsigned flags) {
   INJECT;
-  *event = new Event{{}, (flags & 2) == 0};
+  *event = new Event{{}, (flags & 2) == 0, nullptr};
   return 0;
 }
 STUB cuEventDestroy_v2(Event* event) {
@@ -359,18 +408,26 @@ STUB cuEventRecord(Event* event, Stream* stream) {
   // Of one device, as the driver demands.
   if (stack.empty() || (stream != nullptr && stream->device != stack.back()->device)) return 400;
   event->time = Clock::now();
+  if (stream == nullptr) return 0;
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  event->work = stream->work;
+  event->place = ++stream->work->submitted;
+  if (!is_lazy()) reach(*event->work, event->place);
   return 0;
 }
-STUB cuEventQuery(Event*) {
+STUB cuEventQuery(Event* event) {
   INJECT;
-  return 0;
+  return is_pending(*event) ? not_ready : 0;
 }
-STUB cuEventSynchronize(Event*) {
+STUB cuEventSynchronize(Event* event) {
   INJECT;
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  if (event->work != nullptr) reach(*event->work, event->place);
   return 0;
 }
 STUB cuEventElapsedTime(float* milliseconds, Event* first, Event* second) {
   if (!first->timed || !second->timed) return 400;
+  if (is_pending(*first) || is_pending(*second)) return not_ready;
   *milliseconds = std::chrono::duration<float, std::milli>(second->time - first->time).count();
   return 0;
 }

@@ -104,6 +104,19 @@ void test_memory(sycl::queue& queue) {
     sycl::free(memory, queue);
 }
 
+// In a queue that has just been made.
+void test_barrier(const sycl::device& device) {
+  sycl::queue queue(device);
+  constexpr size_t count = 1 << 24;
+  int* const memory = sycl::malloc_device<int>(count, queue);
+  const sycl::event before = queue.fill(memory, 1, count);
+  queue.ext_oneapi_submit_barrier();
+  queue.fill(memory, 2, 1).wait();
+  CHECK(before.get_info<sycl::info::event::command_execution_status>() ==
+        sycl::info::event_command_status::complete);
+  sycl::free(memory, queue);
+}
+
 void test_order(const sycl::device& device, bool in_order) {
   const sycl::property_list properties =
       in_order ? sycl::property_list{sycl::property::queue::in_order(),
@@ -192,6 +205,7 @@ void test_native(const sycl::device& device) {
 int main() {
   const sycl::device device = cuda_device();
   test_properties(device);
+  test_barrier(device);
   test_order(device, true);
   test_order(device, false);
   test_without_profiling(device);

@@ -101,6 +101,10 @@ cdef DeviceTensor create(object shape, int dtype, object queue):
 
 cdef object element_of(object value, object dtype):
     # One element, as bytes of the tensor's type; never a silently changed integer.
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # NumPy has no type for it
+        if dtype.kind == "i":
+            raise ValueError(f"value {value!r} can't be represented in {dtype}")
+        value = float(value)
     array = numpy.asarray(value)
     if array.ndim != 0 or (array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16"):
         raise TypeError(f"value must be a real number, not {value!r}")

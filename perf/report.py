@@ -69,6 +69,11 @@ def overhead_page(_, results):
     return [tables.table(tables.OVERHEAD, results["rows"], "github"), tables.OVERHEAD_NOTES]
 
 
+def profiler_page(_, results):
+    """The table of event times beside a profiler's."""
+    return [tables.table(tables.PROFILER, results["rows"], "github"), tables.PROFILER_NOTES]
+
+
 def features_page(_, results):
     """The table of a result file of what fusing, packing, batching and size do."""
     return [tables.table(tables.FEATURES, results["rows"], "github"), tables.FEATURES_NOTES]
@@ -87,6 +92,7 @@ KINDS = {
     "dispatch": ("The choice of kernels", dispatch_page),
     "startup": ("Start-up", startup_page),
     "overhead": ("Call overhead", overhead_page),
+    "profiler": ("Event times beside a profiler's", profiler_page),
 }
 
 

@@ -166,6 +166,19 @@ OVERHEAD_NOTES = (
     "distance between the quartiles."
 )
 
+PROFILER = (
+    ("M x K x N", "left", lambda r: r["shape"]),
+    ("kernel", "left", lambda r: r["implementation"]),
+    ("type", "left", lambda r: r["dtype"]),
+    ("event us", "right", lambda r: fixed(r["event_us"], 1)),
+    ("profiler us", "right", lambda r: fixed(r["profiler_us"], 1)),
+    ("difference", "right", lambda r: f"{100 * r['difference']:+.1f} %"),
+)
+PROFILER_NOTES = (
+    "Medians of 20 launches: times of funlib's events, and of Nsight Compute for the same launches "
+    "in another process, with the clocks as they are."
+)
+
 
 def table(columns, rows, style="simple"):
     """The rows as text. columns: a table above. style: "simple", or "github" for Markdown."""

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -531,6 +532,22 @@ def test_hanging_compiler(probe, cache, compiler, tmp_path, body):
         with pytest.raises(ProcessLookupError):
             os.kill(int(line), 0)
     assert probe().right
+
+
+@pytest.mark.parametrize("then", ['exec "$REAL" "$@"', "echo 'the reason why' >&2; exit 3"])
+def test_streams_of_the_compiler_open_elsewhere(probe, compiler, then):
+    """In a process that lives on, as a fork by another thread can leave one: not waited for."""
+    script = compiler(f'sleep 60 & echo $! >> "$HERE/holders"\n{then}')
+    try:
+        answer = probe(FUNLIB_COMPILER=script, FUNLIB_COMPILE_TIMEOUT=30)
+    finally:
+        for line in (script.parent / "holders").read_text().split():
+            os.kill(int(line), signal.SIGKILL)
+    if "REAL" in then:
+        assert (answer.right, answer.errors) == (True, [])
+    for error in answer.errors:
+        assert "code 3" in error
+        assert "the reason why" in error
 
 
 def test_missing_compiler(probe, tmp_path):

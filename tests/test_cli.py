@@ -189,6 +189,48 @@ def test_dispatch(tmp_path):
         assert row["tried"] >= 4
 
 
+FAKE_NCU = r"""#!/bin/sh
+# ncu ... --log-file LOG python profiler.py ...: launches nothing, and says what each launch took.
+while [ "$1" != --log-file ]; do shift; done
+{
+    echo "==PROF== Connected"
+    echo '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    for kernel in KERNELS; do
+        for i in $(seq LAUNCHES); do
+            printf '%s,"__sycl_kernel_%s","gpu__time_duration.sum","ns","1,%s"\n' \
+                "$i" "$kernel" $((100 + i))
+        done
+    done
+} > "$2"
+"""
+
+
+def test_profiler(tmp_path, monkeypatch, capsys):
+    """The profiler's launches are told apart by kernel, warm-ups are dropped, missing ones told."""
+    profiler = pytest.importorskip("profiler", reason="perf/ needs tabulate (pip install .[perf])")
+    monkeypatch.setattr(profiler, "CASES", (("gemm", "float32", 64), ("gemm_tiled", "float32", 48)))
+    ncu, results = tmp_path / "ncu", tmp_path / "results.json"
+    for kernels, launches, status in (
+        ("gemm gemm_tiled", profiler.LAUNCHES, 0),
+        ("gemm", profiler.LAUNCHES, 1),
+        ("gemm gemm_tiled", profiler.LAUNCHES - 1, 1),
+    ):
+        fake = FAKE_NCU.replace("KERNELS", kernels).replace("LAUNCHES", str(launches))
+        ncu.write_text(fake)
+        ncu.chmod(0o755)
+        arguments = ["--queue", "default", "--ncu", str(ncu), "--json", str(results)]
+        assert profiler.main(arguments) == status, capsys.readouterr()
+    assert "30 launches of gemm, not 31" in capsys.readouterr().err
+    rows = json.loads(results.read_text())["rows"]
+    assert [(row["implementation"], row["shape"]) for row in rows] == [
+        ("gemm", "64x64x64"),
+        ("gemm_tiled", "48x48x48"),
+    ]
+    for row in rows:
+        assert row["profiler_us"] == pytest.approx(1.1215)
+        assert row["difference"] == pytest.approx(row["event_us"] / 1.1215 - 1)
+
+
 def test_report_is_up_to_date():
     """docs/results and the README's figures come from perf/results."""
     script("report.py", "--check")

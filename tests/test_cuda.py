@@ -184,15 +184,28 @@ for q in (queue, other):
     assert (tensor.to_host() == q.device.index).all()
     assert funlib.memory_info(q).allocations == 1
     assert funlib.gemm(*(funlib.DeviceTensor.zeros((8, 8), queue=q),) * 2).queue == q
-a, b = (funlib.DeviceTensor.zeros((8, 8), queue=q) for q in (queue, other))
-try:
-    funlib.gemm(a, b)
-except ValueError as error:
-    print(error)
+cpu = funlib.register_queue("cpu", device="cpu")
+a, b, c = (funlib.DeviceTensor.zeros((8, 8), queue=q) for q in (queue, other, cpu))
+packed = funlib.pack_weights(c)
+assert packed.panel_width > 0
+for name, right, options in (
+    ("A", b, {"queue": other}),
+    ("B", b, {}),
+    ("weights", packed, {}),
+    ("bias", a, {"bias": b[0]}),
+):
+    for call in (funlib.gemm, funlib.explain):
+        try:
+            call(a, right, **options)
+        except ValueError as error:
+            print(error)
+            assert str(error).startswith(f"{name} is on device ")
+        else:
+            raise AssertionError((call, name))
 """,
         FUNLIB_STUB_DEVICES="2",
     )
-    for words in ("Stub GPU 0", "Stub GPU 1", '"stub"', '"other"', "to_host"):
+    for words in ("Stub GPU 0", "Stub GPU 1", '"stub"', '"other"', '"cpu"', "to_host"):
         assert words in text
 
 

@@ -81,6 +81,10 @@ def test_full_with_special_values(queue):
             assert same(tensor, np.full((5,), value, dtype))
     for value in (2**31 - 1, -(2**31)):
         assert same(DeviceTensor.full(3, value, "int32", queue=queue), np.full(3, value, "int32"))
+    for value in (2**64, -(10**30)):  # NumPy has no integer type for them
+        assert same(DeviceTensor.full(3, value, queue=queue), np.full(3, float(value), np.float32))
+        with pytest.raises(ValueError, match="represented"):
+            DeviceTensor.full(3, value, "int32", queue=queue)
     for dtype, outside in (("int32", 2**31), ("int8", 128), ("int8", -129)):
         for value in (0.5, outside, np.nan):
             with pytest.raises((ValueError, TypeError, OverflowError)):

@@ -389,6 +389,10 @@ Call check(const Tensor& a, const Tensor* b, const funlib_gemm_options& options)
   if (weights != nullptr && options.transpose_b != 0)
     invalid("transpose_b is set, but packed weights are op(B) already");
   const Tensor& right = b != nullptr ? *b : *weights->tensor;
+  const Queue& queue = options.queue != nullptr ? *options.queue : *a.queue;
+  check_reach(queue, a, "A");
+  check_reach(queue, right, b != nullptr ? "B" : "weights");
+  if (options.bias != nullptr) check_reach(queue, *options.bias, "bias");
   if (a.ndim == 0) invalid("A has shape ", a.shape_text(), "; at least one dimension is needed");
   if (right.ndim == 0)
     invalid("B has shape ", right.shape_text(), "; at least one dimension is needed");

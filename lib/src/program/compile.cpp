@@ -89,6 +89,12 @@ class Child {
       wait(Clock::now());
     }
   }
+  // Whether it has ended, or somebody else reaped it.
+  bool has_ended() const {
+    siginfo_t info{};
+    const int result = waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT);
+    return result != 0 ? errno == ECHILD : info.si_pid != 0;
+  }
   // How it ended, "" after exit code 0 or when somebody else reaped it; nothing if it had to be killed
   // at the deadline.
   std::optional<std::string> wait(Clock::time_point deadline) {
@@ -163,13 +169,17 @@ std::string run_compiler(const Message& request, const std::string& what) {
            " s and was stopped (FUNLIB_COMPILE_TIMEOUT sets the limit)", log.empty() ? "" : "\n",
            log);
     };
-    while (output.number >= 0 || errors.number >= 0) {
+    bool answered = false;
+    while (!answered && (output.number >= 0 || errors.number >= 0)) {
       pollfd watched[] = {
           {output.number, POLLIN, 0}, {errors.number, POLLIN, 0}, {input.number, POLLOUT, 0}};
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
       if (left <= 0) too_slow();
-      if (poll(watched, 3, int(std::min<long long>(left, 1000))) < 0) continue;
+      const int ready = poll(watched, 3, int(std::min<long long>(left, 1000)));
+      if (ready < 0) continue;
+      // Its ends are still open elsewhere: another thread forked meanwhile.
+      if (ready == 0 && child.has_ended()) break;
       if (watched[2].revents != 0) {
         const ssize_t count =
             send(input.number, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -177,11 +187,16 @@ std::string run_compiler(const Message& request, const std::string& what) {
         const bool again = count < 0 && (errno == EAGAIN || errno == EINTR);
         if (sent == bytes.size() || (count <= 0 && !again)) input.reset();
       }
-      if (watched[0].revents != 0 && !drain(output.number, answer)) output.reset();
+      if (watched[0].revents != 0) {
+        if (!drain(output.number, answer)) output.reset();
+        answered = Message::decode(answer).has_value();
+      }
       if (watched[1].revents != 0 && !drain(errors.number, log)) errors.reset();
     }
     const auto ended = child.wait(deadline);
     if (!ended) too_slow();
+    if (output.number >= 0) drain(output.number, answer);
+    if (errors.number >= 0) drain(errors.number, log);
     ending = *ended;
   }
   const auto message = Message::decode(answer);

@@ -84,15 +84,19 @@ Operation::Operation(Ref<Queue> queue, const Label& label)
   enter_runtime();
 }
 
-void Operation::access(const Tensor& tensor, const char* name, bool writes) {
+void check_reach(const Queue& queue, const Tensor& tensor, const char* name) {
   const auto place = [](const Queue& queue) {
     return concat("device ", queue.device.index(), ", ", queue.device.info().name, " (",
                   queue.device.info().backend, ", queue \"", queue.name, "\")");
   };
-  if (&tensor.queue->device != &queue_->device)
-    invalid(name, " is on ", place(*tensor.queue), ", which ", place(*queue_),
+  if (&tensor.queue->device != &queue.device)
+    invalid(name, " is on ", place(*tensor.queue), ", which ", place(queue),
             " can't reach; copy it over through the host (to_host, then from_numpy on the other "
             "queue)");
+}
+
+void Operation::access(const Tensor& tensor, const char* name, bool writes) {
+  check_reach(*queue_, tensor, name);
   accesses_.push_back({tensor.storage, writes});
 }
 

@@ -78,6 +78,8 @@ Ref<Tensor> create_tensor(Ref<Queue> queue, funlib_dtype dtype, int64_t ndim, co
 bool may_overlap(const Tensor& a, const Tensor& b);
 // Throws unless each element of a tensor that is to be written has an address of its own.
 void check_writable(const Tensor& tensor, const char* name);
+// Throws if the queue's device can't reach the tensor. `name` is the argument's name for the message.
+void check_reach(const Queue& queue, const Tensor& tensor, const char* name);
 
 // One operation in a queue. It is composed first, which may compile kernels and allocate, and then
 // submitted as a whole by finish(): access checks, dependencies, commands and records form one step

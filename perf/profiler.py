@@ -8,6 +8,7 @@ profiler leaves clocks and caches as they are.
 """
 
 import argparse
+import contextlib
 import csv
 import subprocess
 import sys
@@ -18,31 +19,41 @@ import common
 import numpy as np
 import tables
 
-# (kernel, data type, M = N = K): each long beside the launch, which an event holds and the profiler
-# does not.
-CASES = (
-    ("gemm", "float32", 1024),
-    ("gemm_tiled", "float32", 1024),
-    ("gemm_blocked2x2", "float32", 1024),
-    ("gemm_register_blocked", "float32", 2048),
-    ("gemm_pipelined", "float32", 2048),
-    ("gemm_matrix_engine", "float16", 2048),
-    ("gemm_wgmma", "bfloat16", 4096),
-    ("gemm_mma_float64", "float64", 2048),
-)
+# M = N = K: long beside the launch, which an event holds and the profiler does not.
+SIDE = 2048
 WARMUPS = 11
 LAUNCHES = WARMUPS + 20
 METRIC = "gpu__time_duration.sum"
 PROFILER_SECONDS = 300
 
 
-def event_times(funlib, queue):
-    """{kernel: [nanoseconds]} of the launches of each case after the warm-ups."""
+def operand(funlib, queue, dtype):
+    """A square matrix of random numbers."""
+    values = np.random.default_rng(0).uniform(-9, 9, (SIDE, SIDE))
+    a = funlib.DeviceTensor((SIDE, SIDE), dtype, queue=queue)
+    a.copy_from(values.astype(a.dtype)).wait()
+    return a
+
+
+def cases(funlib, queue):
+    """{kernel: (data type, operand)}: the registry's kernels that do the product in one launch,
+    each in the first data type that it takes."""
+    operands, found = {}, {}
+    for kernel in funlib.kernels():
+        for dtype in kernel.dtypes:
+            if dtype not in operands:
+                operands[dtype] = operand(funlib, queue, dtype)
+            a = operands[dtype]
+            with contextlib.suppress(funlib.UnsupportedError):
+                if funlib.explain(a, a, kernel=kernel.name, queue=queue).slices == 1:
+                    found.setdefault(kernel.name, (dtype, a))
+    return found
+
+
+def event_times(funlib, queue, products):
+    """{kernel: [nanoseconds]} of the launches of each of the `cases` after the warm-ups."""
     times = {}
-    for kernel, dtype, side in CASES:
-        values = np.random.default_rng(0).standard_normal((side, side), np.float32)
-        a = funlib.DeviceTensor((side, side), dtype, queue=queue)
-        a.copy_from(values.astype(a.dtype)).wait()
+    for kernel, (_, a) in products.items():
         out, events = None, []
         for _ in range(LAUNCHES):
             out = funlib.gemm(a, a, kernel=kernel, out=out, queue=queue)
@@ -51,7 +62,7 @@ def event_times(funlib, queue):
     return times
 
 
-def profiler_times(text):
+def profiler_times(text, kernels):
     """{kernel: [nanoseconds]} from the CSV of ncu, after the warm-ups. Raises ValueError where
     launches are missing."""
     start = text.find('"ID"')
@@ -60,14 +71,14 @@ def profiler_times(text):
         if row["Metric Name"] == METRIC and row["Metric Unit"] == "ns":
             kernel = row["Kernel Name"].removeprefix("__sycl_kernel_")
             times.setdefault(kernel, []).append(float(row["Metric Value"].replace(",", "")))
-    for kernel, *_ in CASES:
+    for kernel in kernels:
         if len(times.get(kernel, ())) != LAUNCHES:
             found = len(times.get(kernel, ()))
             raise ValueError(f"the profiler saw {found} launches of {kernel}, not {LAUNCHES}")
-    return {kernel: found[WARMUPS:] for kernel, found in times.items()}
+    return {kernel: times[kernel][WARMUPS:] for kernel in kernels}
 
 
-def run_profiler(ncu, selector):
+def run_profiler(ncu, selector, kernels):
     """profiler_times of this script's launches. Raises RuntimeError if the profiler fails."""
     with tempfile.TemporaryDirectory(prefix="funlib-profiler-") as folder:
         log = Path(folder) / "log.csv"
@@ -83,19 +94,19 @@ def run_profiler(ncu, selector):
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         if done.returncode != 0:
             raise RuntimeError(f"{ncu} failed:\n{done.stdout}{done.stderr}{text}")
-        return profiler_times(text)
+        return profiler_times(text, kernels)
 
 
-def rows_of(events, profiled):
+def rows_of(products, events, profiled):
     """A row a kernel, in microseconds."""
     rows = []
-    for kernel, dtype, side in CASES:
+    for kernel, (dtype, _) in products.items():
         event, profiler = (common.median(times[kernel]) for times in (events, profiled))
         rows.append(
             {
                 "implementation": kernel,
                 "dtype": dtype,
-                "shape": f"{side}x{side}x{side}",
+                "shape": f"{SIDE}x{SIDE}x{SIDE}",
                 "event_us": event / 1e3,
                 "profiler_us": profiler / 1e3,
                 "difference": event / profiler - 1,
@@ -119,12 +130,14 @@ def main(argv=None):
     import funlib
 
     queue = common.select_queue(funlib, arguments.queue)
-    events = event_times(funlib, queue)
+    products = cases(funlib, queue)
+    events = event_times(funlib, queue, products)
     if arguments.launch:
         return 0
     block = common.environment(funlib, queue)
     try:
-        rows = rows_of(events, run_profiler(arguments.ncu, arguments.queue))
+        profiled = run_profiler(arguments.ncu, arguments.queue, products)
+        rows = rows_of(products, events, profiled)
     except (OSError, RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
         print(f"profiler: {error}", file=sys.stderr)
         return 1

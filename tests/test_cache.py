@@ -545,6 +545,9 @@ def test_streams_of_the_compiler_open_elsewhere(probe, compiler, then):
             os.kill(int(line), signal.SIGKILL)
     if "REAL" in then:
         assert (answer.right, answer.errors) == (True, [])
+        return
+    assert answer.right is None
+    assert len(answer.errors) == 2
     for error in answer.errors:
         assert "code 3" in error
         assert "the reason why" in error

@@ -141,10 +141,12 @@ def test_pipelined_slices(queue):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_strips(queue, dtype):
-    """All numbers of rows, of one tile and of more; strips whose last one is narrow."""
+    """All numbers of rows, of one tile and of more; strips whose last one is narrow, and more of
+    them than a GPU has compute units."""
     if dtype == "float64" and not queue.device.fp64:
         pytest.skip(f"{queue.device.name} has no float64")
-    for m, k, n in ((1, 77, 144), (3, 1000, 16), (8, 300, 1040), (13, 5, 64), (16, 1, 16)):
+    shapes = ((1, 77, 144), (3, 1000, 16), (8, 300, 1040), (13, 5, 64), (16, 1, 16), (5, 64, 17040))
+    for m, k, n in shapes:
         Case("gemv_strips", dtype, m, k, n, queue="tests").check()
     options = {"alpha": 2, "beta": -1, "out": "block", "bias": True, "queue": "tests"}
     Case("gemv_strips", dtype, 7, 100, 48, True, **options).check()
@@ -152,11 +154,18 @@ def test_strips(queue, dtype):
 
 
 def test_strips_parameters(queue):
-    for rows, work_items, steps in ((1, 1024, 8), (2, 256, 2), (4, 512, 8)):
-        parameters = {"ROWS": rows, "WORK_ITEMS": work_items, "STEPS": steps}
-        for m in (1, 2, 5):
+    names = ("ROWS", "WIDTH", "SUB_GROUPS", "STEPS")
+    for dtype, *values in (
+        ("float32", 1, 8, 32, 8),
+        ("float32", 2, 2, 8, 2),
+        ("float32", 4, 4, 16, 8),
+        ("float32", 8, 8, 16, 8),
+        ("int8", 8, 8, 8, 2),
+    ):
+        parameters = dict(zip(names, values, strict=True))
+        for m, k in ((1, 2100), (5, 2100), (8, 2112), (8, 4)):
             options = {"parameters": parameters, "queue": "tests"}
-            Case("gemv_strips", "float32", m, 2100, 60, **options).check()
+            Case("gemv_strips", dtype, m, k, 64, **options).check()
 
 
 def test_strips_of_rows_far_apart(queue):

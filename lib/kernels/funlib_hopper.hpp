@@ -15,6 +15,7 @@
 #include <sycl/ext/oneapi/experimental/work_group_memory.hpp>
 
 #include "funlib_device.hpp"
+#include "funlib_sub_group.hpp"
 #include "funlib_types.hpp"
 
 namespace funlib {
@@ -32,8 +33,6 @@ inline uint32 local_address(const LocalMemory& memory, uint32 alignment) {
 }
 
 // ---- barriers ----------------------------------------------------------------------------------
-
-inline void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // Waits for the work-items of some warps; number 0 is the work-group's barrier.
 template <int Number, int WorkItems>
@@ -76,7 +75,7 @@ struct CopyBarrier {
   // may be an instruction of the whole warp.
   void wait_together(uint32 parity) const {
     wait(parity);
-    warp_barrier();
+    sub_group_barrier();
   }
 };
 
@@ -138,7 +137,7 @@ struct TensorMap {
   asm volatile("tensormap.replace.tile." field ".shared::cta.b1024." width " [%0], " __VA_ARGS__ \
                : "memory")
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(local + 4 * uint32(lane)), "r"(0) : "memory");
-    warp_barrier();
+    sub_group_barrier();
     if (lane == 0) {
       FUNLIB_REPLACE("global_address", "b64", "%1;" ::"r"(local), "l"(data));
       FUNLIB_REPLACE("rank", "b32", "1;" ::"r"(local));  // two dimensions
@@ -154,7 +153,7 @@ struct TensorMap {
       FUNLIB_REPLACE("swizzle_mode", "b32", "3;" ::"r"(local));  // 128 bytes
       FUNLIB_REPLACE("fill_mode", "b32", "0;" ::"r"(local));     // zeros
     }
-    warp_barrier();
+    sub_group_barrier();
     asm volatile(
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
         "[%0], [%1], 128;\n"

@@ -26,9 +26,24 @@ inline Value sum_of_lanes(Value value) {
                                  sycl::plus<Value>());
 }
 
+// What the lane whose number differs in the bits of `distance` holds, a vector. All lanes call it together.
+template <typename Vector>
+inline Vector value_across(Vector value, int distance) {
+  constexpr int elements = sizeof value / sizeof value[0];
+#pragma unroll
+  for (int e = 0; e < elements; ++e)
+    value[e] = sycl::permute_group_by_xor(sycl::ext::oneapi::this_work_item::get_sub_group(),
+                                          value[e], sycl::id<1>(size_t(distance)));
+  return value;
+}
+
 // Waits for the sub-group and makes its local memory writes visible to it.
 inline void sub_group_barrier() {
+#if defined(__NVPTX__)
+  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");  // the runtime's is a call
+#else
   sycl::group_barrier(sycl::ext::oneapi::this_work_item::get_sub_group());
+#endif
 }
 
 }  // namespace funlib

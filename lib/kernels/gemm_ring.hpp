@@ -76,7 +76,7 @@ struct Ring {
   // One from which its lanes have loaded: that has to be done before copies write there.
   void release_after_loads(int stage, int lane) const {
     fence_local_for_engines();
-    warp_barrier();
+    sub_group_barrier();
     release(stage, lane);
   }
 };

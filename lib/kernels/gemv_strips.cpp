@@ -1,134 +1,234 @@
-// gemv_strips: few rows of A times a whole B, in strips of columns that are shared out evenly.
+// gemv_strips: few rows of A times a whole B, in strips of columns, each of one work-group.
 //
-//            B, K x N                                  a strip, `width` vectors
+//            B, K x N                                  a strip, WIDTH vectors
 //       [   |       |       |   ]                        x = 0   1   2  ..
-//       [   | strip |       |   ]      k + 0 .. STEPS-1  [  b   b   b  .. ]   g = 0
-//       [   |       |       |   ]      + STEPS ..        [  b   b   b  .. ]   g = 1
+//       [   | strip |       |   ]      k + 0 .. STEPS-1  [  b   b   b  .. ]   lanes 0 .. WIDTH-1
+//       [   |       |       |   ]      + STEPS ..        [  b   b   b  .. ]   the next WIDTH lanes
 //                                      ..
 //
 // As in gemv, the time is that of reading B once. A work-group has a strip of B from top to bottom, so
-// that no sums have to meet in global memory. The host makes strips as wide as gives each compute unit
-// one (or two, ..): of strips of a fixed width, the last round would leave most units idle. Wider strips
-// also mean that A, of which each work-group reads all, is read less often.
+// that no sums have to meet in global memory. Where there are more strips than compute units, it has a
+// run of them, and asks for the start of the next one before it adds up the sums of the last.
 //
-// A vector is 16 bytes of a row of B. Work-item (g, x) has vector x of rows g * STEPS .. + STEPS - 1, and
-// goes on by those of all groups. It asks for STEPS vectors before it uses the first: what counts is how
-// many bytes are on their way.
+// A vector is 16 bytes of a row of B. WIDTH lanes have STEPS rows of the strip, the lanes of all
+// sub-groups a block of them, and go on by such blocks. A lane asks for all its vectors of a block before
+// it uses the first: what counts is how many bytes are on their way.
 //
-// The groups' sums meet in local memory, a few rows at a time: each output is added up by a few
-// work-items over some of the groups each, then by one. The order is fixed: same call, same bits.
+// An element of A is used by WIDTH lanes only, and all work-groups want the same ones at once. A
+// sub-group copies its own part of A to local memory while it multiplies by the part before: no other
+// sub-group waits for that. (Where A's rows are no whole vectors, each lane reads what it multiplies by.)
 //
-// Parameters: FUNLIB_ROWS, of a tile of C; FUNLIB_WORK_ITEMS, of a work-group; FUNLIB_STEPS. The width of
-// a strip is the host's. B is not transposed, and its rows are whole vectors.
+// The sums of a sub-group meet by exchange: each time, a lane gives half of its rows away. Those of the
+// sub-groups are added up through local memory. The order is fixed: same call, same bits.
+//
+// Parameters: FUNLIB_ROWS, of a tile of C; FUNLIB_WIDTH; FUNLIB_SUB_GROUP, lanes; FUNLIB_SUB_GROUPS, of a
+// work-group; FUNLIB_STEPS. B is not transposed, and its rows are whole vectors.
+#include "funlib_copy.hpp"
+#include "funlib_sub_group.hpp"
 #include "gemm_common.hpp"
 
 namespace funlib {
 
-constexpr int ROWS = FUNLIB_ROWS, STEPS = FUNLIB_STEPS, work_items = FUNLIB_WORK_ITEMS;
+constexpr int ROWS = FUNLIB_ROWS, WIDTH = FUNLIB_WIDTH, STEPS = FUNLIB_STEPS;
+constexpr int lanes = FUNLIB_SUB_GROUP, sub_groups = FUNLIB_SUB_GROUPS;
 constexpr int W = 16 / sizeof(T);
-constexpr int most_at_once = sizeof(T) == 1 ? 2 : 4;
-constexpr int rows_at_once = ROWS < most_at_once ? ROWS : most_at_once;
+using Vector = VectorOf<T, W>;
 using Sums = VectorOf<Acc, W>;
 
-inline Sums vector_of_b(const T* from) {
-  return widen<T, W>(read_once(reinterpret_cast<const VectorOf<T, W>*>(from)));
+// Of a sub-group: rows of B in its part of a block.
+constexpr int depth = lanes / WIDTH * STEPS;
+constexpr int columns = WIDTH * W;
+
+// Rows of op(A) are whole vectors; and there are enough of them to be worth copying.
+constexpr bool vectors_a = FUNLIB_ALIGNED_A && !FUNLIB_TRANSPOSE_A;
+constexpr bool copies_a = vectors_a && ROWS >= 4 && depth % W == 0;
+
+// Elements of a row of op(A) that are read together: their rows of B are in registers as sums are.
+constexpr int most_together = 64 / W < W ? 64 / W : W;
+constexpr int together = STEPS < most_together ? STEPS : most_together;
+
+// Of a block: rows of B. And the number of blocks that have, as all before, `count` rows from row k on.
+constexpr int stride = sub_groups * depth;
+inline int blocks_with(int64 k, int count, int64 K) {
+  return k + count > K ? 0 : int((K - k - count) / stride) + 1;
 }
 
-// STEPS elements of a row of op(A).
-inline void read_a(const T* A, int64 lda, Acc (&a)[STEPS]) {
-#if FUNLIB_ALIGNED_A && !FUNLIB_TRANSPOSE_A
-  constexpr int together = STEPS < W ? STEPS : W;
+// The parts of A that a sub-group copies, ROWS x depth elements each, vector by vector.
+struct PartsOfA {
+  static constexpr int along = copies_a ? depth / W : 1, vectors = ROWS * along;
+  static constexpr int each = (vectors + lanes - 1) / lanes;  // of a lane
+  const T* from[each];
+  int blocks[each];  // that have this vector
+  T* local;
+
+  PartsOfA(const T* A, int64 lda, int last_row, int64 k, int64 K, T* local, int lane)
+      : local(local + lane * W) {
 #pragma unroll
-  for (int s = 0; s < STEPS; s += together) {
-    const auto value = widen<T, together>(*reinterpret_cast<const VectorOf<T, together>*>(A + s));
-#pragma unroll
-    for (int e = 0; e < together; ++e) a[s + e] = value[e];
+    for (int i = 0; i < each; ++i) {
+      const int vector = lane + i * lanes;
+      from[i] = A + min(vector / along, last_row) * lda + k + vector % along * W;
+      blocks[i] = vector < vectors ? blocks_with(k + vector % along * W, W, K) : 0;
+    }
   }
-#else
+  // Starts copying the part in a block.
+  void copy(int slot, int block) const {
 #pragma unroll
-  for (int s = 0; s < STEPS; ++s) a[s] = element_a(A, lda, 0, s);
+    for (int i = 0; i < each; ++i)
+      if (block < blocks[i])
+        copy_to_local<16>(local_address(local + (slot * vectors + i * lanes) * W),
+                          from[i] + int64(block) * stride);
+  }
+};
+
+// Asks for what is to be read soon. More of it than the start of a strip is no help: what a device reads
+// at a time is enough already.
+inline void prefetch([[maybe_unused]] const void* from) {
+#if defined(__NVPTX__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 #endif
+}
+
+// Adds up what lanes a multiple of WIDTH apart hold, by lanes that are Distance and less apart, and writes
+// row r to exchange[r * WIDTH].
+template <int Distance, int Rows>
+inline void meet(Sums (&sum)[ROWS], int lane, Sums* exchange) {
+  if constexpr (Distance < WIDTH) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) exchange[r * WIDTH] = sum[r];
+  } else {
+    constexpr int half = (Rows + 1) / 2;
+    const bool upper = Rows > 1 && (lane & Distance) != 0;
+#pragma unroll
+    for (int r = 0; r < half; ++r) {
+      const Sums low = sum[r], high = sum[Rows - half + r];
+      sum[r] = (upper ? high : low) + value_across(upper ? low : high, Distance);
+    }
+    meet<Distance / 2, half>(sum, lane, exchange + (upper ? half * WIDTH : 0));
+  }
 }
 
 }  // namespace funlib
 
-FUNLIB_KERNEL(2, 1, FUNLIB_WORK_ITEMS)
+FUNLIB_KERNEL(2, FUNLIB_SUB_GROUPS, FUNLIB_SUB_GROUP)
+FUNLIB_SUB_GROUP_SIZE(FUNLIB_SUB_GROUP)
 FUNLIB_INLINE void gemv_strips(FUNLIB_GEMM_ARGUMENTS) {
   using namespace funlib;
   FUNLIB_GEMM_NAMES
-  FUNLIB_LOCAL(Sums[work_items * rows_at_once]) exchange;
-  // What would take divisions comes from the host.
-  const unsigned width = unsigned(shape.extra[0]), groups = unsigned(shape.extra[1]);
-  const unsigned strips = unsigned(shape.extra[2]), shares = unsigned(shape.extra[3]);
-  const unsigned item = unsigned(local_id<2>(1)), g = item / width, x = item - g * width;
+  constexpr int part = copies_a ? ROWS * depth : 0;  // elements
+  FUNLIB_LOCAL(Vector[copies_a ? 2 * sub_groups * part / W : 1]) local;
+  FUNLIB_LOCAL(Sums[sub_groups * ROWS * WIDTH]) exchange;
+  const unsigned runs = unsigned(shape.extra[0]);
+  const int sub_group = local_id<2>(0), lane = local_id<2>(1);
   unsigned n = unsigned(group_id<2>(1)), row = 0;
 #if FUNLIB_BATCHED
   const unsigned down = unsigned((M + ROWS - 1) / ROWS);
-  output_tile(ROWS, 1, ROWS, 1, batches, A, B, C, n / (strips * down));
-  n %= strips * down;
+  output_tile(ROWS, 1, ROWS, 1, batches, A, B, C, n / (runs * down));
+  n %= runs * down;
 #endif
   if (M > ROWS) {
-    row = n / strips * ROWS;
-    n %= strips;
+    row = n / runs * ROWS;
+    n %= runs;
   }
-  const int64 first_column = int64(n) * width * W;
-  const int64 column = min(first_column + x * W, N - W);
-  Sums sum[ROWS] = {};
   constexpr int64 a_down = FUNLIB_TRANSPOSE_A ? 1 : 0, a_along = 1 - a_down;
   const int64 a_row = a_down + a_along * lda, a_step = a_along + a_down * lda;
+  A += row * a_row;
   // Rows beyond the matrix are read from its last one.
-  Offset rows[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) rows[r] = Offset(min(r, M - 1 - row)) * Offset(a_row);
-  if (g < groups) {
-    int64 k = int64(g) * STEPS;
-    const T* a_from = A + row * a_row + k * a_step;
-    const T* b_from = B + k * ldb + column;
-    const int64 stride = int64(groups) * STEPS, a_stride = stride * a_step, b_stride = stride * ldb;
-#pragma unroll 1
-    for (; k + STEPS <= K; k += stride, a_from += a_stride, b_from += b_stride) {
-      Sums b[STEPS];
-#pragma unroll
-      for (int s = 0; s < STEPS; ++s) b[s] = vector_of_b(b_from + s * ldb);
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        Acc a[STEPS];
-        read_a(a_from + rows[r], lda, a);
-#pragma unroll
-        for (int s = 0; s < STEPS; ++s) sum[r] += a[s] * b[s];
-      }
-    }
-#pragma unroll 1
-    for (; k < K; ++k, a_from += a_step, b_from += ldb) {
-      const Sums b = vector_of_b(b_from);
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) sum[r] += Acc(a_from[rows[r]]) * b;
-    }
-  }
+  const int last_row = int(min(ROWS, M - row)) - 1;
+  const auto row_of_a = [&](int r) { return Offset(min(r, last_row)) * Offset(a_row); };
+
+  const int64 first = int64(sub_group) * depth;
+  T* const local_a = reinterpret_cast<T*>(&local[0]) + sub_group * 2 * part;
+  const PartsOfA parts(A, lda, last_row, first, K, local_a, lane);
+  // The lane's own first row of B, and blocks that have STEPS rows for it: as many as for any other
+  // lane of the sub-group, or one less.
+  const int64 own_first = first + lane / WIDTH * STEPS;
+  const int blocks = blocks_with(first, STEPS, K), own_blocks = blocks_with(own_first, STEPS, K);
+  const T* const a_first = copies_a ? local_a + lane / WIDTH * STEPS : A + own_first * a_step;
   const Output output(C, ldc, alpha, beta, bias);
-  const unsigned vectors = rows_at_once * width, share = item / vectors;
-  const unsigned vector = item - share * vectors, r = vector / width;
+
+  Vector b[STEPS];
+  const T* b_from;
+  const auto read_b = [&] {
 #pragma unroll
-  for (int first = 0; first < ROWS; first += rows_at_once) {
-    if (first > 0) barrier<2>();
-    if (g < groups)
+    for (int s = 0; s < STEPS; ++s)
+      b[s] = read_once(reinterpret_cast<const Vector*>(b_from + s * ldb));
+    b_from += stride * ldb;
+  };
+  const auto lane_column = [&](unsigned strip) {
+    return min(int64(strip) * columns + lane % WIDTH * W, N - W);
+  };
+  const auto point_at = [&](unsigned strip) {
+    if constexpr (copies_a) parts.copy(0, 0);
+    b_from = B + own_first * ldb + lane_column(strip);
+  };
+  unsigned strip = n * unsigned(shape.extra[1]);
+  const unsigned end = unsigned(min(strip + shape.extra[1], (N + columns - 1) / columns));
+  point_at(strip);
+#pragma unroll 1
+  for (; strip < end; ++strip) {
+    if (own_blocks > 0) read_b();
+    Sums sum[ROWS] = {};
+    const T* a_from = a_first;
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      if constexpr (copies_a) {
+        commit_copies();
+        wait_for_copies<0>();
+        sub_group_barrier();
+        parts.copy((block + 1) % 2, block + 1);
+      }
+      if (block == own_blocks) break;
 #pragma unroll
-      for (int i = 0; i < rows_at_once; ++i) exchange[g * vectors + i * width + x] = sum[first + i];
-    barrier<2>();
-    Sums total = Sums(Acc(0));
-    if (share < shares)
-#pragma unroll 4
-      for (unsigned from = share; from < groups; from += shares)
-        total += exchange[from * vectors + vector];
-    barrier<2>();
-    if (share < shares) exchange[share * vectors + vector] = total;
-    barrier<2>();
-    const int64 i = row + first + r, j = first_column + (vector - r * width) * W;
-    if (share == 0 && i < M && j < N) {
-#pragma unroll 4
-      for (unsigned from = 1; from < shares; ++from) total += exchange[from * vectors + vector];
+      for (int s = 0; s < STEPS; s += together) {
 #pragma unroll
-      for (int e = 0; e < W; ++e) output.store(i, j + e, total[e]);
+        for (int r = 0; r < ROWS; ++r) {
+          Acc a[together];
+          const T* const from = a_from + (copies_a ? r * depth : row_of_a(r)) + s * a_step;
+          if constexpr (vectors_a) {
+            const auto value =
+                widen<T, together>(*reinterpret_cast<const VectorOf<T, together>*>(from));
+#pragma unroll
+            for (int e = 0; e < together; ++e) a[e] = value[e];
+          } else {
+#pragma unroll
+            for (int e = 0; e < together; ++e) a[e] = Acc(from[e * a_step]);
+          }
+#pragma unroll
+          for (int e = 0; e < together; ++e) sum[r] += a[e] * widen<T, W>(b[s + e]);
+        }
+      }
+      if constexpr (copies_a)
+        a_from += block % 2 == 0 ? part : -part;
+      else
+        a_from += stride * a_step;
+      if (block + 1 < own_blocks) read_b();
+    }
+    // Fewer than STEPS rows are left to some lanes.
+    const T* const b_column = B + lane_column(strip);
+#pragma unroll 1
+    for (int64 k = own_first + int64(own_blocks) * stride; k < K; ++k) {
+      const Sums last = widen<T, W>(*reinterpret_cast<const Vector*>(b_column + k * ldb));
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) sum[r] += Acc(A[row_of_a(r) + k * a_step]) * last;
+    }
+
+    barrier<2>();  // nobody reads local memory any more
+    if (strip + 1 < end) {
+      point_at(strip + 1);
+      if (own_blocks > 0)
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s) prefetch(b_from + s * ldb);
+    }
+    meet<lanes / 2, ROWS>(sum, lane, &exchange[sub_group * ROWS * WIDTH + lane % WIDTH]);
+    barrier<2>();
+    const Acc* const sums = reinterpret_cast<const Acc*>(&exchange[0]);
+    constexpr int outputs = ROWS * columns;
+    for (int i = sub_group * lanes + lane; i < outputs; i += sub_groups * lanes) {
+      Acc total = 0;
+#pragma unroll
+      for (int s = 0; s < sub_groups; ++s) total += sums[s * outputs + i];
+      const int64 r = row + i / columns, j = int64(strip) * columns + i % columns;
+      if (r < M && j < N) output.store(r, j, total);
     }
   }
 }

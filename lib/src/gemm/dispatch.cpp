@@ -169,6 +169,19 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
   if (smallest != nullptr) found.push_back({kernel.name, smallest, reason});
 }
 
+// Parameters of gemv_strips: strips as wide as leaves few compute units idle, and as many steps and
+// sub-groups as registers and local memory hold.
+std::string strips(const GemmProblem& problem, int64_t units) {
+  const int64_t bytes = dtype_of(problem.dtype).itemsize;
+  const bool wide = 2 * tiles(problem.n * bytes, 128) * problem.batches >= units;
+  const int64_t rows = problem.m <= 2 ? problem.m : problem.m <= 4 ? 4 : 8;
+  std::string parameters = concat("ROWS=", rows);
+  if (wide) parameters += " WIDTH=8";
+  if (rows < 8 || bytes == 2 || (bytes == 4 && wide)) parameters += " STEPS=8";
+  if (bytes == 8 || (bytes == 2 && rows < 8)) parameters += " SUB_GROUPS=16";
+  return parameters;
+}
+
 // What is worth a try on the device, best first; the plain kernel, which can do everything, ends it.
 std::vector<Candidate> candidates(const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
@@ -184,15 +197,8 @@ std::vector<Candidate> candidates(const GemmProblem& problem, const Device& devi
     const bool pipelines = info.backend == std::string("cuda");
     // Two tiles of rows would read a large B twice.
     constexpr int64_t small_b = int64_t(1) << 22;
-    // Fewer work-items were faster in float32; the other types have not been measured so.
-    const char* const one_row =
-        problem.dtype == FUNLIB_FLOAT32 ? "ROWS=1 STEPS=8" : "ROWS=1 WORK_ITEMS=1024 STEPS=8";
     if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
-      found.push_back({"gemv_strips",
-                       problem.m == 1   ? one_row
-                       : problem.m == 2 ? "ROWS=2 STEPS=8"
-                       : problem.m <= 4 ? "ROWS=4 STEPS=8"
-                                        : "",
+      found.push_back({"gemv_strips", strips(problem, units),
                        concat(problem.m, " rows: as fast as B can be read")});
     found.push_back({"gemv", "", concat(problem.m, " rows: as fast as B can be read")});
     // Below these, most of a tile would lie outside the matrix.

@@ -50,14 +50,18 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
   return plan;
 }
 
+// Of at least 8 lanes; 0 if there are none.
+int64_t smallest_sub_groups(const funlib_device_info& info) {
+  for (const int64_t size : {8, 16, 32, 64})
+    if (has_sub_groups_of(size, info)) return size;
+  return 0;
+}
+
 // Elements of 8 bytes take two registers each. A GPU's smallest sub-groups have the most registers a
 // work-item.
 ParameterValues register_blocked_fit(const Dtype& type, const funlib_device_info& info) {
   const Dtype& sums = dtype_of(type.sums);
-  int64_t lanes = 0;
-  if (info.type == std::string("gpu"))
-    for (const int64_t size : {8, 16, 32})
-      if (lanes == 0 && has_sub_groups_of(size, info)) lanes = size;
+  const int64_t lanes = info.type == std::string("gpu") ? smallest_sub_groups(info) : 0;
   return sums.itemsize > 4 ? ParameterValues{64, 64, 8, 4, 4, lanes}
                            : ParameterValues{128, 128, 8, 8, 8, lanes};
 }
@@ -266,30 +270,28 @@ GemmPlan few_rows_plan(const ParameterValues& p, const GemmProblem& problem,
   return plan;
 }
 
-// Strips of equal width, as many for each compute unit.
+// As many strips for each work-group as give each compute unit one. In local memory, two parts of A and
+// the sums for each sub-group.
 GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
                      const funlib_device_info& info) {
-  constexpr int64_t narrowest = 4, widest = 32;  // vectors
-  const int64_t rows = p[0], work_items = p[1], vector = 16 / dtype_of(problem.dtype).itemsize;
+  const Dtype &type = dtype_of(problem.dtype), &sums = problem.sums();
+  const int64_t rows = p[0], width = p[1], lanes = p[2], sub_groups = p[3], steps = p[4];
+  const int64_t columns = width * 16 / type.itemsize;
+  const int64_t strips = std::max<int64_t>(tiles(problem.n, columns), 1);
+  const int64_t products = tiles(problem.m, rows) * problem.batches;
   const int64_t units = std::max<int64_t>(info.compute_units, 1);
-  const int64_t vectors = std::max<int64_t>(tiles(problem.n, vector), 1);
-  const int64_t rounds = tiles(vectors, units * widest);
-  const int64_t width = std::clamp(tiles(vectors, units * rounds), narrowest, widest);
-  const int64_t rows_at_once = std::min<int64_t>(rows, vector == 16 ? 2 : 4);
-  GemmPlan plan{1, work_items, rows, width * vector, work_items * rows_at_once * vector};
-  constexpr int64_t most_shares = 8;
-  const int64_t vectors_at_once = rows_at_once * width;
-  plan.arguments = {width, work_items / width, tiles(vectors, width),
-                    std::min(work_items / vectors_at_once, most_shares)};
-  if (problem.transpose_b)
+  const int64_t run = std::clamp<int64_t>(tiles(strips * products, units), 1, strips);
+  const int64_t copied = 2 * sub_groups * rows * (lanes / width * steps) * type.itemsize;
+  GemmPlan plan{sub_groups, lanes, rows, run * columns,
+                copied / sums.itemsize + sub_groups * rows * columns};
+  plan.arguments = {tiles(strips, run), run};
+  if (!has_sub_groups_of(lanes, info))
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  else if (problem.transpose_b)
     plan.objection = "reads B along its rows, and B is transposed";
   else if (!problem.has_vectors_b())
     plan.objection = "reads B by vectors of 16 bytes, which its rows are not made of";
   return plan;
-}
-
-ParameterValues strips_fit(const Dtype& type, const funlib_device_info&) {
-  return {8, type.itemsize == 4 ? 512 : 256, 4};
 }
 
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
@@ -315,6 +317,11 @@ ParameterValues subgroup_fit(const Dtype&, const funlib_device_info& info) {
 
 ParameterValues few_rows_fit(const Dtype& type, const funlib_device_info& info) {
   return {subgroup_fit(type, info)[0], 8, 2, 512};
+}
+
+// The smallest sub-groups have the most registers a work-item.
+ParameterValues strips_fit(const Dtype& type, const funlib_device_info& info) {
+  return {8, type.itemsize == 8 ? 8 : 4, smallest_sub_groups(info), type.itemsize == 4 ? 16 : 8, 4};
 }
 
 // Slices until there are a few work-groups for each compute unit, none thinner than DEPTH: below that,
@@ -601,10 +608,14 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "",
        4},
       {"gemv_strips",
-       "at most 16 rows of A: strips of B, as many as compute units, by vectors",
+       "at most 16 rows of A: strips of B, by vectors, and A copied beside",
        "gemv_strips.cpp",
        every_dtype,
-       {{"ROWS", 8, {1, 2, 4, 8}}, {"WORK_ITEMS", 512, {256, 512, 1024}}, {"STEPS", 4, {2, 4, 8}}},
+       {{"ROWS", 8, {1, 2, 4, 8}},
+        {"WIDTH", 4, {2, 4, 8}},
+        {"SUB_GROUP", 16, {8, 16, 32, 64}},
+        {"SUB_GROUPS", 16, {8, 16, 32}},
+        {"STEPS", 4, {2, 4, 8}}},
        strips_plan,
        strips_fit,
        "",

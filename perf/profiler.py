@@ -14,71 +14,98 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import common
 import numpy as np
 import tables
 
-# M = N = K: long beside the launch, which an event holds and the profiler does not.
-SIDE = 2048
+# M = N = K of the products that compare the times: long beside the launch, which an event holds and
+# the profiler does not. And M of short ones, which show that.
+SIDE = 4096
+FEW_ROWS = (1, 8)
 WARMUPS = 11
 LAUNCHES = WARMUPS + 20
 METRIC = "gpu__time_duration.sum"
 PROFILER_SECONDS = 300
 
 
-def operand(funlib, queue, dtype):
-    """A square matrix of random numbers."""
-    values = np.random.default_rng(0).uniform(-9, 9, (SIDE, SIDE))
-    a = funlib.DeviceTensor((SIDE, SIDE), dtype, queue=queue)
+class Product(NamedTuple):
+    """One product, by the kernel named, or by dispatch."""
+
+    kernel: str
+    named: bool
+    dtype: str
+    a: object
+    b: object
+
+    def run(self, funlib, queue, out=None):
+        """The product on the device, into `out`."""
+        kernel = self.kernel if self.named else None
+        return funlib.gemm(self.a, self.b, kernel=kernel, out=out, queue=queue)
+
+
+def operand(funlib, queue, rows, dtype):
+    """rows x SIDE random numbers."""
+    values = np.random.default_rng(0).uniform(-9, 9, (rows, SIDE))
+    a = funlib.DeviceTensor((rows, SIDE), dtype, queue=queue)
     a.copy_from(values.astype(a.dtype)).wait()
     return a
 
 
 def cases(funlib, queue):
-    """{kernel: (data type, operand)}: the registry's kernels that do the product in one launch,
-    each in the first data type that it takes."""
-    operands, found = {}, {}
+    """The products: of the registry's kernels that do a square one in one launch, each in the first
+    data type that it takes, and those of few rows that dispatch does so."""
+    squares, found = {}, {}
     for kernel in funlib.kernels():
         for dtype in kernel.dtypes:
-            if dtype not in operands:
-                operands[dtype] = operand(funlib, queue, dtype)
-            a = operands[dtype]
+            if dtype not in squares:
+                squares[dtype] = operand(funlib, queue, SIDE, dtype)
+            a = squares[dtype]
             with contextlib.suppress(funlib.UnsupportedError):
                 if funlib.explain(a, a, kernel=kernel.name, queue=queue).slices == 1:
-                    found.setdefault(kernel.name, (dtype, a))
-    return found
+                    found.setdefault(kernel.name, Product(kernel.name, True, dtype, a, a))
+    products = list(found.values())
+    for rows in FEW_ROWS:
+        a, b = operand(funlib, queue, rows, "float32"), squares["float32"]
+        choice = funlib.explain(a, b, queue=queue)
+        if choice.slices == 1:
+            products.append(Product(choice.kernel, False, "float32", a, b))
+    return products
 
 
 def event_times(funlib, queue, products):
-    """{kernel: [nanoseconds]} of the launches of each of the `cases` after the warm-ups."""
-    times = {}
-    for kernel, (_, a) in products.items():
+    """[[nanoseconds]] of the launches of each product after the warm-ups."""
+    times = []
+    for product in products:
         out, events = None, []
         for _ in range(LAUNCHES):
-            out = funlib.gemm(a, a, kernel=kernel, out=out, queue=queue)
+            out = product.run(funlib, queue, out)
             events.append(out.event)
-        times[kernel] = [event.times.kernel_ns for event in events[WARMUPS:]]
+        times.append([event.times.kernel_ns for event in events[WARMUPS:]])
     return times
 
 
-def profiler_times(text, kernels):
-    """{kernel: [nanoseconds]} from the CSV of ncu, after the warm-ups. Raises ValueError where
-    launches are missing."""
+def profiler_times(text, products):
+    """[[nanoseconds]] from the CSV of ncu, after the warm-ups. Raises ValueError where launches are
+    missing."""
     start = text.find('"ID"')
-    times = {}
+    kernels, launches = {product.kernel for product in products}, []
     for row in csv.DictReader(text[start:].splitlines() if start >= 0 else ()):
-        if row["Metric Name"] == METRIC and row["Metric Unit"] == "ns":
-            kernel = row["Kernel Name"].removeprefix("__sycl_kernel_")
-            times.setdefault(kernel, []).append(float(row["Metric Value"].replace(",", "")))
-    for kernel in kernels:
-        if len(times.get(kernel, ())) != LAUNCHES:
-            found = len(times.get(kernel, ()))
-            raise ValueError(f"the profiler saw {found} launches of {kernel}, not {LAUNCHES}")
-    return {kernel: times[kernel][WARMUPS:] for kernel in kernels}
+        kernel = row["Kernel Name"].removeprefix("__sycl_kernel_")
+        if row["Metric Name"] == METRIC and row["Metric Unit"] == "ns" and kernel in kernels:
+            launches.append((kernel, float(row["Metric Value"].replace(",", ""))))
+    times = []
+    for kernel in (product.kernel for product in products):
+        own = [nanoseconds for name, nanoseconds in launches[:LAUNCHES] if name == kernel]
+        if len(own) != LAUNCHES:
+            raise ValueError(f"the profiler saw {len(own)} launches of {kernel}, not {LAUNCHES}")
+        times.append(own[WARMUPS:])
+        del launches[:LAUNCHES]
+    return times
 
 
-def run_profiler(ncu, selector, kernels):
+def run_profiler(ncu, selector, products):
     """profiler_times of this script's launches. Raises RuntimeError if the profiler fails."""
     with tempfile.TemporaryDirectory(prefix="funlib-profiler-") as folder:
         log = Path(folder) / "log.csv"
@@ -94,24 +121,25 @@ def run_profiler(ncu, selector, kernels):
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         if done.returncode != 0:
             raise RuntimeError(f"{ncu} failed:\n{done.stdout}{done.stderr}{text}")
-        return profiler_times(text, kernels)
+        return profiler_times(text, products)
 
 
 def rows_of(products, events, profiled):
-    """A row a kernel, in microseconds."""
+    """A row a product, in microseconds."""
     rows = []
-    for kernel, (dtype, _) in products.items():
-        event, profiler = (common.median(times[kernel]) for times in (events, profiled))
+    for product, event_ns, profiler_ns in zip(products, events, profiled, strict=True):
+        event, profiler = common.median(event_ns), common.median(profiler_ns)
+        name = product.kernel if product.named else f"dispatch ({product.kernel})"
         rows.append(
             {
-                "implementation": kernel,
-                "dtype": dtype,
-                "shape": f"{SIDE}x{SIDE}x{SIDE}",
+                "implementation": name,
+                "dtype": product.dtype,
+                "shape": f"{product.a.shape[0]}x{SIDE}x{SIDE}",
                 "event_us": event / 1e3,
                 "profiler_us": profiler / 1e3,
                 "difference": event / profiler - 1,
-                "event_ns": events[kernel],
-                "profiler_ns": profiled[kernel],
+                "event_ns": event_ns,
+                "profiler_ns": profiler_ns,
             }
         )
     return rows

@@ -206,11 +206,14 @@ while [ "$1" != --log-file ]; do shift; done
 
 
 def test_profiler(tmp_path, monkeypatch, capsys):
-    """The profiler's launches are told apart by kernel, warm-ups are dropped, missing ones told."""
+    """The profiler's launches are told apart by their order, warm-ups are dropped, missing ones
+    told."""
     profiler = pytest.importorskip("profiler", reason="perf/ needs tabulate (pip install .[perf])")
     monkeypatch.setattr(profiler, "SIDE", 64)
-    names = list(profiler.cases(funlib, funlib.get_queue()))
-    assert {"gemm", "gemm_tiled"} <= set(names)
+    products = profiler.cases(funlib, funlib.get_queue())
+    names = [product.kernel for product in products]
+    assert {"gemm", "gemm_tiled"} <= {product.kernel for product in products if product.named}
+    assert [product.a.shape[0] for product in products if not product.named] == [1, 8]
     ncu, results = tmp_path / "ncu", tmp_path / "results.json"
     for kernels, launches, status in (
         (names, profiler.LAUNCHES, 0),
@@ -224,7 +227,11 @@ def test_profiler(tmp_path, monkeypatch, capsys):
         assert profiler.main(arguments) == status, capsys.readouterr()
     assert f"30 launches of {names[0]}, not 31" in capsys.readouterr().err
     rows = json.loads(results.read_text())["rows"]
-    assert [row["implementation"] for row in rows] == names
+    named = [product.named for product in products]
+    for name, kernel, by_name in zip(
+        (r["implementation"] for r in rows), names, named, strict=True
+    ):
+        assert name == (kernel if by_name else f"dispatch ({kernel})")
     for row in rows:
         assert row["profiler_us"] == pytest.approx(1.1215)
         assert row["difference"] == pytest.approx(row["event_us"] / 1.1215 - 1)

@@ -52,26 +52,32 @@ def draw(rows, block, dtype, paths):
     matplotlib.rcParams.update({"svg.hashsalt": "funlib", "svg.fonttype": "none"})
     import matplotlib.pyplot as plt
 
-    rows = [row for row in rows if row["dtype"] == dtype and row["roof_gflops"]]
     found = block["roofs"][dtype]
+    engines = found.get("engines", False)
+    rows = [
+        row
+        for row in rows
+        if row["dtype"] == dtype and (row["roof_gflops"] or (engines and row["kernel"]))
+    ]
     peak, bandwidth = found["multiply_add_gflops"], found["copy_gb_s"]
     ridge = peak / bandwidth
     intensities = sorted({row["intensity"] for row in rows})
     left = min(ridge, *intensities) / 2
     right = max(ridge, *intensities) * 2
     low = min(row["gflops"] for row in rows) / 2
+    high = max(peak, *(row["gflops"] for row in rows)) * 2
 
     figure, axes = plt.subplots(figsize=(11, 6.5), layout="constrained")
-    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, peak * 2))
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
     axes.set_xlabel("arithmetic intensity: operations for each byte that has to move, FLOP/byte")
     axes.set_ylabel("GFLOP/s, from call to result")
     axes.grid(which="major", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="black", linewidth=1.8)
     beside = {"textcoords": "offset points", "fontsize": 9, "annotation_clip": False}
-    axes.annotate(
-        f"multiply-add peak {peak:,.1f} GFLOP/s", (right, peak), (-4, 5), ha="right", **beside
-    )
+    whose = " of work-items (not of matrix engines)" if engines else ""
+    text = f"multiply-add peak{whose} {peak:,.1f} GFLOP/s"
+    axes.annotate(text, (right, peak), (-4, 5), ha="right", **beside)
     start, above = max(left, 1.2 * low / bandwidth), 1.1
     axes.text(
         start,

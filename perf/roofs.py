@@ -2,11 +2,16 @@
 
 An environment block keeps what was measured under "roofs"::
 
-    {"float32": {"copy_gb_s": 20.1, "multiply_add_gflops": 79.3}}
+    {"float32": {"copy_gb_s": 20.1, "multiply_add_gflops": 79.3, "engines": False}}
+
+"engines" says that the device has matrix engines for the type, whose own peak is not measured.
 """
 
 import expected
 import numpy as np
+
+# Data types that engines take as they are, and what a device's matrix_types call them.
+ENGINES = {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}
 
 
 def measure(funlib, queue, dtypes):
@@ -18,6 +23,7 @@ def measure(funlib, queue, dtypes):
         found[dtype] = {
             "copy_gb_s": roofs.bytes_per_second / 1e9,
             "multiply_add_gflops": roofs.operations_per_second / 1e9,
+            "engines": ENGINES.get(dtype) in queue.device.matrix_types,
         }
     return found
 
@@ -30,14 +36,17 @@ def intensity(m, k, n, dtype):
 
 
 def attainable(roofs, operations_per_byte):
-    """GFLOP/s under both roofs of one data type."""
-    return min(roofs["multiply_add_gflops"], operations_per_byte * roofs["copy_gb_s"])
+    """GFLOP/s under both roofs of one data type. None where engines may be above the flat one."""
+    slope = operations_per_byte * roofs["copy_gb_s"]
+    if roofs.get("engines") and slope > roofs["multiply_add_gflops"]:
+        return None
+    return min(roofs["multiply_add_gflops"], slope)
 
 
 def with_roofs(rows, block):
     """The rows of a GEMM run with "intensity" (operations a byte), "roof_gflops" and
-    "roof_fraction", GFLOP/s from call to result over those of the roof. The last two are None for
-    NumPy beside a device that is not the processor that NumPy uses."""
+    "roof_fraction", GFLOP/s from call to result over those of the roof. The last two are None where
+    engines may be above it, and for NumPy beside a device that is not NumPy's processor."""
     found = []
     for row in rows:
         operations_per_byte = intensity(row["m"], row["k"], row["n"], row["dtype"])

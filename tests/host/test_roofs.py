@@ -37,6 +37,27 @@ def test_the_lower_roof_counts():
     assert flat["roof_fraction"] == 0.5
 
 
+def test_engines_have_no_measured_peak():
+    roof = BLOCK["roofs"]["float32"] | {"engines": True}
+    block = BLOCK | {"roofs": {"float32": roof}}
+    slope, flat = roofs.with_roofs([row(1, 4096, 4096, 2.5), row(1024, 1024, 1024, 500)], block)
+    assert slope["roof_fraction"] == pytest.approx(0.5, rel=1e-3)
+    assert flat["roof_gflops"] is None
+    assert flat["roof_fraction"] is None
+    assert roofs.warnings([slope, flat], block) == []
+
+
+def test_chart_of_engines(tmp_path):
+    """Results that have no roof are drawn all the same."""
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    roof = BLOCK["roofs"]["float32"] | {"engines": True}
+    block = BLOCK | {"roofs": {"float32": roof}, "device": "a device"}
+    one = row(1024, 1024, 1024, 500) | {"implementation": "gemm", "shape": "1024x1024x1024"}
+    picture = tmp_path / "chart.svg"
+    roofline.draw(roofs.with_roofs([one], block), block, "float32", [picture])
+    assert "not of matrix engines" in picture.read_text(encoding="utf-8")
+
+
 def test_numpy_has_the_roofs_of_its_own_processor_only():
     rows = [row(64, 64, 64, 10, kernel=None)]
     assert roofs.with_roofs(rows, BLOCK)[0]["roof_fraction"] > 0

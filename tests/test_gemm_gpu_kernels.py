@@ -168,6 +168,17 @@ def test_strips_parameters(queue):
             Case("gemv_strips", dtype, m, k, 64, **options).check()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("float32", (8, 1028, 4256)), ("float64", (8, 514, 2128))]
+)
+def test_runs_of_strips(queue, dtype, shape):
+    """More strips than a GPU has compute units, with several blocks of K and less than one left."""
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    parameters = {"WIDTH": 8, "SUB_GROUPS": 16, "STEPS": 8 if dtype == "float32" else 4}
+    Case("gemv_strips", dtype, *shape, parameters=parameters, queue="tests").check()
+
+
 def test_strips_of_rows_far_apart(queue):
     """Rows of A more than 2**32 elements apart. Only pages that are touched take memory."""
     stride = 2**30 + 16

@@ -43,7 +43,7 @@ constexpr int columns = WIDTH * W;
 constexpr bool vectors_a = FUNLIB_ALIGNED_A && !FUNLIB_TRANSPOSE_A;
 constexpr bool copies_a = vectors_a && ROWS >= 4 && depth % W == 0;
 
-// Elements of a row of op(A) that are read together: their rows of B are in registers as sums are.
+// Elements of a row of op(A) that are read together: their rows of B are in registers in the type of sums.
 constexpr int most_together = 64 / W < W ? 64 / W : W;
 constexpr int together = STEPS < most_together ? STEPS : most_together;
 
@@ -58,23 +58,24 @@ struct PartsOfA {
   static constexpr int along = copies_a ? depth / W : 1, vectors = ROWS * along;
   static constexpr int each = (vectors + lanes - 1) / lanes;  // of a lane
   const T* from[each];
-  int blocks[each];  // that have this vector
+  int copied[each];  // blocks whose vector is copied
   T* local;
 
-  PartsOfA(const T* A, int64 lda, int last_row, int64 k, int64 K, T* local, int lane)
+  PartsOfA(const T* A, int64 lda, int last_row, int64 k, int64 K, int blocks, T* local, int lane)
       : local(local + lane * W) {
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const int vector = lane + i * lanes;
       from[i] = A + min(vector / along, last_row) * lda + k + vector % along * W;
-      blocks[i] = vector < vectors ? blocks_with(k + vector % along * W, W, K) : 0;
+      const int found = vector < vectors ? blocks_with(k + vector % along * W, W, K) : 0;
+      copied[i] = found < blocks ? found : blocks;
     }
   }
-  // Starts copying the part in a block.
+  // Starts copying the part in a block, if it is one of `blocks`: nobody waits for more.
   void copy(int slot, int block) const {
 #pragma unroll
     for (int i = 0; i < each; ++i)
-      if (block < blocks[i])
+      if (block < copied[i])
         copy_to_local<16>(local_address(local + (slot * vectors + i * lanes) * W),
                           from[i] + int64(block) * stride);
   }
@@ -89,7 +90,7 @@ inline void prefetch([[maybe_unused]] const void* from) {
 }
 
 // Adds up what lanes a multiple of WIDTH apart hold, by lanes that are Distance and less apart, and writes
-// row r to exchange[r * WIDTH].
+// row r to exchange[r * WIDTH]. (Lanes that share the last row write the same there.)
 template <int Distance, int Rows>
 inline void meet(Sums (&sum)[ROWS], int lane, Sums* exchange) {
   if constexpr (Distance < WIDTH) {
@@ -138,11 +139,11 @@ FUNLIB_INLINE void gemv_strips(FUNLIB_GEMM_ARGUMENTS) {
 
   const int64 first = int64(sub_group) * depth;
   T* const local_a = reinterpret_cast<T*>(&local[0]) + sub_group * 2 * part;
-  const PartsOfA parts(A, lda, last_row, first, K, local_a, lane);
   // The lane's own first row of B, and blocks that have STEPS rows for it: as many as for any other
   // lane of the sub-group, or one less.
   const int64 own_first = first + lane / WIDTH * STEPS;
   const int blocks = blocks_with(first, STEPS, K), own_blocks = blocks_with(own_first, STEPS, K);
+  const PartsOfA parts(A, lda, last_row, first, K, blocks, local_a, lane);
   const T* const a_first = copies_a ? local_a + lane / WIDTH * STEPS : A + own_first * a_step;
   const Output output(C, ldc, alpha, beta, bias);
 

@@ -51,7 +51,7 @@ def test_chart_of_engines(tmp_path):
     """Results that have no roof are drawn all the same."""
     pytest.importorskip("matplotlib", reason="charts need matplotlib")
     roof = BLOCK["roofs"]["float32"] | {"engines": True}
-    block = BLOCK | {"roofs": {"float32": roof}, "device": "a device"}
+    block = BLOCK | {"roofs": {"float32": roof}, "device": "a device", "backend": "cuda"}
     one = row(1024, 1024, 1024, 500) | {"implementation": "gemm", "shape": "1024x1024x1024"}
     picture = tmp_path / "chart.svg"
     roofline.draw(roofs.with_roofs([one], block), block, "float32", [picture])

@@ -173,7 +173,7 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
 // sub-groups as registers and local memory hold.
 std::string strips(const GemmProblem& problem, int64_t units) {
   const int64_t bytes = dtype_of(problem.dtype).itemsize;
-  const bool wide = 2 * tiles(problem.n * bytes, 128) * problem.batches >= units;
+  const bool wide = 2 * tiles(problem.n * bytes, 128) * problem.batches > units;
   const int64_t rows = problem.m <= 2 ? problem.m : problem.m <= 4 ? 4 : 8;
   std::string parameters = concat("ROWS=", rows);
   if (wide) parameters += " WIDTH=8";

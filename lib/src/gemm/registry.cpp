@@ -50,9 +50,9 @@ GemmPlan register_blocked_plan(const ParameterValues& p, const GemmProblem& prob
   return plan;
 }
 
-// Of at least 8 lanes; 0 if there are none.
+// Of 8 to 32 lanes; 0 if there are none.
 int64_t smallest_sub_groups(const funlib_device_info& info) {
-  for (const int64_t size : {8, 16, 32, 64})
+  for (const int64_t size : {8, 16, 32})
     if (has_sub_groups_of(size, info)) return size;
   return 0;
 }
@@ -276,12 +276,16 @@ GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
                      const funlib_device_info& info) {
   const Dtype &type = dtype_of(problem.dtype), &sums = problem.sums();
   const int64_t rows = p[0], width = p[1], lanes = p[2], sub_groups = p[3], steps = p[4];
-  const int64_t columns = width * 16 / type.itemsize;
+  const int64_t vector = 16 / type.itemsize, columns = width * vector;
   const int64_t strips = std::max<int64_t>(tiles(problem.n, columns), 1);
   const int64_t products = tiles(problem.m, rows) * problem.batches;
   const int64_t units = std::max<int64_t>(info.compute_units, 1);
   const int64_t run = std::clamp<int64_t>(tiles(strips * products, units), 1, strips);
-  const int64_t copied = 2 * sub_groups * rows * (lanes / width * steps) * type.itemsize;
+  const int64_t depth = lanes / width * steps;
+  // As the kernel has it.
+  const bool copies =
+      rows >= 4 && !problem.transpose_a && problem.has_vectors_a() && depth % vector == 0;
+  const int64_t copied = copies ? 2 * sub_groups * rows * depth * type.itemsize : 0;
   GemmPlan plan{sub_groups, lanes, rows, run * columns,
                 copied / sums.itemsize + sub_groups * rows * columns};
   plan.arguments = {tiles(strips, run), run};
@@ -321,7 +325,8 @@ ParameterValues few_rows_fit(const Dtype& type, const funlib_device_info& info) 
 
 // The smallest sub-groups have the most registers a work-item.
 ParameterValues strips_fit(const Dtype& type, const funlib_device_info& info) {
-  return {8, type.itemsize == 8 ? 8 : 4, smallest_sub_groups(info), type.itemsize == 4 ? 16 : 8, 4};
+  const int64_t smallest = smallest_sub_groups(info), lanes = smallest != 0 ? smallest : 64;
+  return {8, type.itemsize == 8 ? 8 : 4, lanes, type.itemsize == 4 ? 16 : 8, 4};
 }
 
 // Slices until there are a few work-groups for each compute unit, none thinner than DEPTH: below that,

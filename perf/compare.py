@@ -5,12 +5,14 @@
     python perf/compare.py --peer-python dpnp=other/bin/python
     python perf/compare.py --json perf/results/compare-cpu.json
     python perf/compare.py --queue gpu --dtype float32 tf32 bfloat16
+    python perf/compare.py --transposed
 
-Shapes are M x K x N. Peers are those that compute where the queue does (the CPU for a CPU device)
-and are installed, or the ones named. A peer of another environment is measured in a process under
-that environment's interpreter, beside the others in the same run. The method is in
-docs/how_it_is_measured.md. The exit status is 1 if a row isn't verified or a peer failed, 2 if the
-arguments are wrong, no device fits or a peer that was named can't be used.
+Shapes are M x K x N; with --transposed, B is stored as N x K, as weights often are. Peers are
+those that compute where the queue does (the CPU for a CPU device) and are installed, or the ones
+named. A peer of another environment is measured in a process under that environment's interpreter,
+beside the others in the same run. The method is in docs/how_it_is_measured.md. The exit status is
+1 if a row isn't verified or a peer failed, 2 if the arguments are wrong, no device fits or a peer
+that was named can't be used.
 """
 
 import argparse
@@ -21,11 +23,15 @@ from contextlib import ExitStack, closing
 import bench_gemm
 import common
 import expected
+import numpy as np
 import peer_process
 import peers
 import tables
 
 FUNLIB = "funlib"
+
+# Behind the shape of products whose B is stored as N x K.
+TRANSPOSED = " nt"
 
 # What one implementation on one shape may take for its warm-ups and repetitions.
 CELL_SECONDS = 2.0
@@ -48,7 +54,9 @@ class Funlib(peers.Peer):
 
     def prepare(self, a, b, precision=None):
         device_a = self.funlib.DeviceTensor.from_numpy(a, queue=self.queue)
-        device_b = self.funlib.DeviceTensor.from_numpy(b, queue=self.queue)
+        device_b = peers.stored(
+            b, lambda array: self.funlib.DeviceTensor.from_numpy(array, queue=self.queue)
+        )
         self.queue.wait()
         return peers.FunlibCall(self.funlib, self.queue, device_a, device_b, None, precision)
 
@@ -61,11 +69,14 @@ class Funlib(peers.Peer):
 # ---- measuring -------------------------------------------------------------------------------
 
 
-def measure_shape(ours, others, shape, dtype, progress):
+def measure_shape(ours, others, shape, transposed, dtype, progress):
     """The rows of one shape (M, K, N) and data type: funlib (`ours`, a Funlib) and then the peers
-    that can do the type. Raises peer_process.PeerError if a peer's process fails."""
+    that can do the type. transposed: B is stored as N x K. Raises peer_process.PeerError if the
+    process of a peer fails."""
     precision = "tf32" if dtype == peers.TF32 else None
     a, b = bench_gemm.random_inputs(shape, "float32" if precision else dtype)
+    if transposed:
+        b = np.ascontiguousarray(b.T).T
     reference = expected.gemm(a, b, precision=precision)
     calls, first = {}, {}
     for peer in (ours, *others):
@@ -85,6 +96,8 @@ def measure_shape(ours, others, shape, dtype, progress):
         )
         del row["speedup"]  # over a kernel that isn't measured here
         row["settled"] = call.settled
+        if transposed:
+            row["shape"] += TRANSPOSED
         if name == FUNLIB:
             row["label"] = f"{FUNLIB} ({kernel.name})"
         else:
@@ -224,6 +237,7 @@ def parse_arguments(argv):
         metavar="NAME=PATH",
         help="measure a peer in a process under the interpreter PATH",
     )
+    parser.add_argument("--transposed", action="store_true", help="B is stored as N x K")
     bench_gemm.add_report_options(parser)
     return parser.parse_args(argv)
 
@@ -307,7 +321,9 @@ def main(argv=None):
         try:
             for dtype in dtypes:
                 for shape in shapes:
-                    rows += measure_shape(ours, others, shape, dtype, progress)
+                    rows += measure_shape(
+                        ours, others, shape, arguments.transposed, dtype, progress
+                    )
         except peer_process.PeerError as error:
             print(f"compare: {error}", file=sys.stderr)
             failed = True

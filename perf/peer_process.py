@@ -5,8 +5,8 @@ of the runtime. The times are taken in the process that computes; what passes be
 requests and answers, one JSON object a line, and matrices in files of a temporary folder.
 
     {"do": "describe"}                                    {"missing": text or null, ...describe()}
-    {"do": "prepare", "shape": [M, K, N], "dtype": name, "precision": name or null}
-                                                          {"paired": boolean}
+    {"do": "prepare", "shape": [M, K, N], "transposed": boolean (B's file is N x K),
+     "dtype": name, "precision": name or null}            {"paired": boolean}
     {"do": "checked"}                                     {"total_ns": number}
     {"do": "block", "count": number}                      {"samples": [...], "settled": boolean}
 
@@ -90,9 +90,10 @@ class RemotePeer(peers.Peer):
     def prepare(self, a, b, precision=None):
         folder = Path(self.folder.name)
         a.tofile(folder / A)
-        b.tofile(folder / B)
-        shape = [*a.shape, b.shape[1]]
-        answer = self.ask(do="prepare", shape=shape, dtype=a.dtype.name, precision=precision)
+        transposed = not b.flags.c_contiguous
+        (b.T if transposed else b).tofile(folder / B)
+        what = {"shape": [*a.shape, b.shape[1]], "transposed": transposed, "dtype": a.dtype.name}
+        answer = self.ask(do="prepare", precision=precision, **what)
         return RemoteCall(self, (a.shape[0], b.shape[1]), a.dtype, answer["paired"])
 
     def close(self):
@@ -141,11 +142,12 @@ class Server:
         process = f"a process of its own (Python {platform.python_version()})"
         return {"missing": None, **self.peer.describe(), "process": process}
 
-    def prepare(self, shape, dtype, precision):
+    def prepare(self, shape, transposed, dtype, precision):
         m, k, n = shape
         self.call = None  # frees what the last one held
         a = np.fromfile(self.folder / A, dtype).reshape(m, k)
-        b = np.fromfile(self.folder / B, dtype).reshape(k, n)
+        b = np.fromfile(self.folder / B, dtype)
+        b = b.reshape(n, k).T if transposed else b.reshape(k, n)
         self.call = self.peer.prepare(a, b, precision)
         return {"paired": self.call.paired}
 

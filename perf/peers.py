@@ -17,6 +17,13 @@ import numpy as np
 # float32 that may be rounded to TF32, as a data type of `Peer.dtypes`.
 TF32 = "tf32"
 
+
+def stored(array, make):
+    """make(array) of a matrix that is C-contiguous; of one whose transpose is, make(array.T).T, so
+    that what is made lies as the matrix does."""
+    return make(array) if array.flags.c_contiguous else make(array.T).T
+
+
 # ---- calls -----------------------------------------------------------------------------------
 
 
@@ -122,7 +129,7 @@ class TorchCall(Call):
 
     def __init__(self, torch, a, b):
         self.torch, self.dtype = torch, a.dtype
-        self.a, self.b = self.tensor(a), self.tensor(b)
+        self.a, self.b = self.tensor(a), stored(b, self.tensor)
 
     def bits(self):
         """Name of the integers as wide as the elements. Elements pass between the two libraries as
@@ -229,7 +236,8 @@ class DpnpCall(Call):
 
     def __init__(self, dpnp, queue, a, b):
         self.dpnp, self.queue = dpnp, queue
-        self.a, self.b = dpnp.asarray(a, sycl_queue=queue), dpnp.asarray(b, sycl_queue=queue)
+        self.a = dpnp.asarray(a, sycl_queue=queue)
+        self.b = stored(b, lambda array: dpnp.asarray(array, sycl_queue=queue))
         queue.wait()
 
     def checked(self):
@@ -290,9 +298,9 @@ class Peer:
         raise NotImplementedError
 
     def prepare(self, a, b, precision=None):
-        """A Call that forms a @ b. a, b: C-contiguous ndarrays of one of `dtypes`, which are copied
-        where the peer does not compute on them as they are. precision: "tf32" lets float32 be
-        rounded to TF32."""
+        """A Call that forms a @ b. a, b: C-contiguous ndarrays of one of `dtypes`, or b the
+        transpose of one, which are copied where the peer does not compute on them as they are.
+        precision: "tf32" lets float32 be rounded to TF32."""
         raise NotImplementedError
 
     def close(self):

@@ -136,7 +136,7 @@ COMPARE_NOTES = (
     "allocation and destruction, on inputs that lie where the implementation computes; its spread "
     "is the distance between the quartiles. GFLOP/s are of the total. Ratios are the peer's total "
     "over funlib's: above 1, funlib is faster. fastest: of the peers, on that shape. max error and "
-    "verified: as in the GEMM benchmark."
+    "verified: as in the GEMM benchmark. nt behind a shape: B is stored as N x K."
 )
 
 STARTUP = (

@@ -8,9 +8,12 @@
 
 namespace funlib {
 
-template <typename Element, int Rows, int Columns, int Factor>
+enum class Order { by_rows, by_columns, interleaved };
+
+template <typename Element, int Rows, int Columns, Order order>
 struct OperandTile {
   using Sum = typename Accumulation<Element>::Sum;
+  static constexpr int factor = sizeof(Element) < 4 ? 4 / sizeof(Element) : 1;
   Sum value[Rows][Columns];
 
   void load(const Element* local, int pitch) {
@@ -18,13 +21,16 @@ struct OperandTile {
     for (int i = 0; i < Rows; ++i)
 #pragma nounroll
       for (int j = 0; j < Columns; ++j)
-        value[i][j] = Sum(local[i / Factor * pitch + j * Factor + i % Factor]);
+        value[i][j] =
+            Sum(local[order == Order::by_rows      ? i * pitch + j
+                      : order == Order::by_columns ? j * pitch + i
+                                                   : i / factor * pitch + j * factor + i % factor]);
   }
 };
-template <typename Element, int M, int K>
-using TileA = OperandTile<Element, M, K, 1>;
-template <typename Element, int K, int N, int Factor>
-using TileB = OperandTile<Element, K, N, Factor>;
+template <typename Element, int M, int K, Order order>
+using TileA = OperandTile<Element, M, K, order>;
+template <typename Element, int K, int N, Order order>
+using TileB = OperandTile<Element, K, N, order>;
 
 template <typename Element, int M, int N>
 struct SumTile {
@@ -36,8 +42,9 @@ struct SumTile {
 #pragma nounroll
     for (int n = 0; n < M * N / lanes; ++n) value[n] = Sum(0);
   }
-  template <int K, int Factor>
-  void multiply_add(const TileA<Element, M, K>& a, const TileB<Element, K, N, Factor>& b) {
+  template <int K, Order order_a, Order order_b>
+  void multiply_add(const TileA<Element, M, K, order_a>& a,
+                    const TileB<Element, K, N, order_b>& b) {
 #pragma nounroll
     for (int n = 0; n < M * N / lanes; ++n) {
       const int element = n * lanes + local_id<2>(1);

@@ -533,6 +533,46 @@ funlib.gemm(a, a, kernel="gemm_matrix_engine", parameters=parameters).event.wait
     )
 
 
+# M, N, K, data type, transposes, kernel, and by what K is shared out.
+FEW = """1 4096 4096 float32 nn gemv_strips
+16 4096 4096 float32 nn gemv_strips
+1 4096 4096 float32 nt gemv_dots
+16 4096 4096 float32 nt gemv_dots
+1 4095 4095 float32 nt gemv
+17 4096 4096 float32 nt gemm_pipelined TEAMS_K
+8 4096 4096 float64 nt gemv_dots
+16 4096 4096 float64 nt gemm_mma_float64 SLICES
+1 4096 4096 bfloat16 nn gemm_matrix_engine TEAMS_K
+16 4096 4096 bfloat16 nt gemm_matrix_engine TEAMS_K
+8 4096 4096 int8 nt gemm_matrix_engine TEAMS_K
+8 64 4096 bfloat16 nn gemv_strips
+17 4096 4096 bfloat16 nn gemm_wgmma
+128 128 16384 float16 nt gemm_wgmma SLICES
+64 64 4095 float16 nt gemm_split_k
+6 4096 64 float64 nn gemv_strips
+12 6 4096 float64 nt gemv_dots
+"""
+
+
+def test_few_rows_and_few_tiles(on_stub):
+    """What the model takes where a product is not large enough to fill a GPU by its tiles."""
+    text = on_stub(
+        """
+import sys
+for line in sys.argv[1].splitlines():
+    m, n, k, dtype, layout, *_ = line.split()
+    m, n, k = int(m), int(n), int(k)
+    a = funlib.DeviceTensor((m, k), dtype, queue=queue)
+    b = funlib.DeviceTensor((n, k) if layout == "nt" else (k, n), dtype, queue=queue)
+    choice = funlib.explain(a, b, transpose_b=layout == "nt")
+    sharing = [name for name in ("TEAMS_K", "SLICES") if choice.parameters.get(name, 1) > 1]
+    print(m, n, k, dtype, layout, choice.kernel, *sharing)
+""",
+        FEW,
+    )
+    assert text.split("\n") == FEW.split("\n")
+
+
 def test_named_kernel_for_few_columns(on_stub):
     """gemv_strips refuses the transposes of these products (results: test_gemm_gpu_kernels.py)."""
     on_stub(
@@ -681,6 +721,8 @@ def test_ptx(on_stub, assemble, report, tmp_path, kernel, architecture):
     dtypes = kernel.dtypes
     # None of them needs libdevice.
     environment = {"FUNLIB_STUB_COMPUTE": compute, "FUNLIB_CUDA_TOOLKIT": "/nonexistent"}
+    if kernel.name == "gemv_dots":  # for transposed B only
+        layout = layout[0] + "t"
     refused = on_stub(ALL_TYPES, kernel.name, "", layout, *dtypes, **environment)
     on_stub(ALL_TYPES, kernel.name, tmp_path, layout, *dtypes, **environment)
     if architecture == "sm_90a":

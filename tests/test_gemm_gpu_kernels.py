@@ -179,22 +179,26 @@ def test_runs_of_strips(queue, dtype, shape):
     Case("gemv_strips", dtype, *shape, parameters=parameters, queue="tests").check()
 
 
-def test_strips_of_rows_far_apart(queue):
-    """Rows of A more than 2**32 elements apart. Only pages that are touched take memory."""
-    stride = 2**30 + 16
-    elements = 4 * stride + 4
-    if queue.device.max_allocation < elements:
+@pytest.fixture
+def far_rows(queue):
+    """A tensor of 5 rows of 16, the last more than 2**32 elements from the first, and its values.
+    Only pages that are touched take memory."""
+    rows, stride = 5, 2**30 + 16
+    if queue.device.max_allocation < rows * stride:
         pytest.skip(f"the device allocates at most {queue.device.max_allocation} bytes at once")
-    base = DeviceTensor((elements,), "int8", queue=queue)
-    far = base[::stride][:, None]
-    values = np.array([[1], [2], [3], [4], [5]], np.int8)
+    far = DeviceTensor((rows, stride), "int8", queue=queue)[:, :16]
+    values = np.arange(-40, 40, dtype=np.int8).reshape(rows, 16)
     far.copy_from(values)
-    row = np.arange(16, dtype=np.int8)[None]
-    b = DeviceTensor.from_numpy(row, queue=queue)
-    result = funlib.gemm(far, b, kernel="gemv_strips").to_host()
-    assert np.array_equal(result, values.astype(int) * row)
-    del far, base
+    yield far, values
+    del far
     funlib.trim(queue)
+
+
+def test_strips_of_rows_far_apart(queue, far_rows):
+    a, rows = far_rows
+    b = np.arange(16 * 16).astype(np.int8).reshape(16, 16)
+    result = funlib.gemm(a, DeviceTensor.from_numpy(b, queue=queue), kernel="gemv_strips").to_host()
+    assert np.array_equal(result, rows.astype(int) @ b.astype(int))
 
 
 def test_strips_of_few_columns(queue):
@@ -212,6 +216,62 @@ def test_strips_want_vectors(queue):
     for b, options in ((ones(queue, (8, 7)), {}), (ones(queue, (8, 8)), {"transpose_b": True})):
         with pytest.raises(funlib.UnsupportedError, match="reads B"):
             funlib.gemm(a, b, kernel="gemv_strips", **options)
+
+
+# ---- gemv_dots -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dots(queue, dtype):
+    """All numbers of rows, of one tile and of more; the last columns; lines of one vector, and of
+    several blocks and less than one."""
+    if dtype == "float64" and not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    for m, k, n in ((1, 16, 1), (3, 4112, 7), (8, 1040, 130), (13, 64, 33), (16, 2064, 20)):
+        Case("gemv_dots", dtype, m, k, n, False, True, queue="tests").check()
+    options = {"alpha": 2, "beta": -1, "out": "block", "bias": True, "queue": "tests"}
+    Case("gemv_dots", dtype, 7, 96, 45, True, True, **options).check()
+    Case("gemv_dots", dtype, 7, 96, 45, False, True, a="block", queue="tests").check()
+    batches = {"batch_a": (3,), "batch_b": (2, 1), "queue": "tests"}
+    Case("gemv_dots", dtype, 9, 96, 45, False, True, **batches).check()
+    nothing = {"alpha": 0, "beta": 2, "out": "c", "queue": "tests"}
+    Case("gemv_dots", dtype, 7, 96, 45, False, True, **nothing).check()
+
+
+def test_dots_parameters(queue):
+    names = ("ROWS", "COLUMNS", "SUB_GROUPS", "STEPS")
+    for dtype, *values in (
+        ("float32", 1, 1, 16, 8),
+        ("float32", 2, 2, 1, 1),
+        ("float32", 8, 4, 2, 2),
+        ("float32", 16, 4, 8, 4),
+        ("int8", 8, 2, 4, 4),
+    ):
+        parameters = dict(zip(names, values, strict=True))
+        for m, k in ((1, 2064), (5, 4128), (16, 16)):
+            options = {"parameters": parameters, "queue": "tests"}
+            Case("gemv_dots", dtype, m, k, 50, False, True, **options).check()
+
+
+def test_dots_of_rows_far_apart(queue, far_rows):
+    a, rows = far_rows
+    lines = np.arange(-24, 24, dtype=np.int8).reshape(3, 16)
+    b = DeviceTensor.from_numpy(lines, queue=queue)
+    result = funlib.gemm(a, b, transpose_b=True, kernel="gemv_dots").to_host()
+    assert np.array_equal(result, rows.astype(int) @ lines.astype(int).T)
+
+
+def test_dots_want_lines(queue):
+    a = ones(queue, (2, 8))
+    with pytest.raises(funlib.UnsupportedError, match="not transposed"):
+        funlib.gemm(a, ones(queue, (8, 8)), kernel="gemv_dots")
+    with pytest.raises(funlib.UnsupportedError, match="16 bytes"):
+        funlib.gemm(ones(queue, (2, 7)), ones(queue, (8, 7)), transpose_b=True, kernel="gemv_dots")
+    if not queue.device.fp64:
+        pytest.skip(f"{queue.device.name} has no float64")
+    wide, parameters = ones(queue, (8, 8), "float64"), {"ROWS": 16, "COLUMNS": 4}
+    with pytest.raises(funlib.UnsupportedError, match="bytes of sums"):
+        funlib.gemm(wide, wide, transpose_b=True, kernel="gemv_dots", parameters=parameters)
 
 
 # ---- precision -----------------------------------------------------------------------------------
@@ -264,20 +324,95 @@ def test_engines_are_queried(queue, dtype):
     assert funlib.explain(a, a).kernel != "gemm_matrix_engine"
 
 
+# ---- gemm_matrix_engine where there are engines -------------------------------------------------
+
+NAMES = ("SUB_M", "SUB_N", "TILE_M", "TILE_N", "TILE_K", "STAGES", "TEAMS_K")
+TILES = [
+    {"STAGES": 1},
+    *(
+        dict(zip(NAMES, values, strict=True))
+        for values in (
+            (32, 32, 64, 64, 32, 3, 1),
+            (32, 32, 32, 32, 64, 2, 4),
+            (16, 32, 16, 32, 128, 4, 8),
+            (8, 32, 8, 64, 256, 3, 8),
+        )
+    ),
+]
+TILES[-1] |= {"ENGINE_M": 8, "ENGINE_N": 32}  # for two bytes and less
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "float32", "float64"])
+@pytest.mark.parametrize("parameters", TILES, ids=str)
+def test_engine(queue, dtype, parameters):
+    """Less K than stages hold, and more; operands of whole vectors and others; numbers of TF32."""
+    options = {"kernel": "gemm_matrix_engine", "parameters": parameters}
+    if dtype == "float32":
+        options["precision"] = "tf32"
+    operand = DeviceTensor((1, 1), dtype, queue=queue)
+    try:
+        funlib.explain(operand, operand, **options)
+    except funlib.UnsupportedError as error:
+        pytest.skip(str(error))
+    rng = np.random.default_rng(0)
+    for m, k, n in ((8, 1, 8), (64, 64, 64), (130, 333, 70), (16, 2064, 96), (5, 528, 33)):
+        a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+        for transposes in TRANSPOSES:
+            lines = [x.T.copy() if t else x for x, t in zip((a, b), transposes, strict=True)]
+            operands = [DeviceTensor.from_numpy(x.astype(dtype), queue=queue) for x in lines]
+            layout = dict(zip(("transpose_a", "transpose_b"), transposes, strict=True))
+            if dtype in ("bfloat16", "float16"):
+                layout["out_dtype"] = "float32"
+            if dtype == "int8" and transposes[0] and k > 1 and parameters.get("TILE_M") == 8:
+                with pytest.raises(funlib.UnsupportedError, match="lines of 8 elements"):
+                    funlib.gemm(*operands, **layout, **options)
+                continue
+            result = funlib.gemm(*operands, **layout, **options)
+            assert np.array_equal(result.to_host(), a @ b)
+
+
+def test_engine_of_rows_far_apart(queue):
+    """A whole tile of rows, more than 2**32 elements in all. Only pages that are touched take
+    memory."""
+    rows, stride = 64, 2**26 + 2**21
+    if queue.device.max_allocation < rows * stride:
+        pytest.skip(f"the device allocates at most {queue.device.max_allocation} bytes at once")
+    options = {"kernel": "gemm_matrix_engine", "parameters": TILES[1], "transpose_b": True}
+    operand = DeviceTensor((1, 1), "int8", queue=queue)
+    try:
+        funlib.explain(operand, operand, **options)
+    except funlib.UnsupportedError as error:
+        pytest.skip(str(error))
+    far = DeviceTensor((rows, stride), "int8", queue=queue)[:, :64]
+    values = np.random.default_rng(0).integers(-128, 128, (rows, 64)).astype(np.int8)
+    far.copy_from(values)
+    near = DeviceTensor.from_numpy(values, queue=queue)
+    exact = values.astype(int) @ values.astype(int).T
+    for a, b in ((far, near), (near, far)):
+        assert np.array_equal(funlib.gemm(a, b, **options).to_host(), exact)
+    del far
+    funlib.trim(queue)
+
+
 # ---- gemm_matrix_engine, with its engine emulated ------------------------------------------------
 
-# Data type: shape of the engine and of a sub-group's outputs, TILE_K, INTERLEAVED; then parameters
-# of gemm_subgroup, whose tile is SUB_GROUPS * ROWS x SUB_GROUP * COLUMNS. Engines are those of DG2,
-# PVC and NVIDIA GPUs.
+# Data type: shape of the engine, of a sub-group's outputs, TILE_K, INTERLEAVED, STAGES, TEAMS_K;
+# parameters of gemm_subgroup, whose tile is SUB_GROUPS * ROWS x SUB_GROUP * COLUMNS. Engines are
+# those of DG2, PVC and NVIDIA GPUs.
 ENGINES = {
-    "bfloat16_8x8x16": ((8, 8, 16, 16, 16, 32, 1), (8, 4, 8, 4)),
-    "bfloat16_8x16x16": ((8, 16, 16, 16, 32, 32, 1), (16, 4, 8, 4)),
-    "float16_16x16x16": ((16, 16, 16, 16, 32, 32, 0), (32, 4, 8, 2)),
-    "int8_8x8x32": ((8, 8, 32, 16, 16, 64, 1), (8, 4, 8, 4)),
-    "float64_8x8x4": ((8, 8, 4, 16, 16, 8, 0), (32, 4, 8, 1)),
-    "float32_16x16x8": ((16, 16, 8, 32, 32, 16, 0), (32, 2, 16, 2)),
+    "bfloat16_8x8x16": ((8, 8, 16, 16, 16, 32, 1, 1, 1), (8, 4, 8, 4)),
+    "bfloat16_8x16x16": ((8, 16, 16, 16, 32, 32, 1, 2, 1), (16, 4, 8, 4)),
+    "bfloat16_8x32x16": ((8, 32, 16, 8, 32, 64, 0, 4, 2), (32, 2, 4, 1)),
+    "float16_16x16x16": ((16, 16, 16, 16, 32, 32, 0, 3, 1), (32, 4, 8, 2)),
+    "int8_8x8x32": ((8, 8, 32, 16, 16, 64, 1, 1, 1), (8, 4, 8, 4)),
+    "int8_16x16x16": ((16, 16, 16, 16, 32, 64, 0, 2, 4), (32, 4, 4, 1)),
+    "float64_8x8x4": ((8, 8, 4, 16, 16, 8, 0, 2, 1), (32, 4, 8, 1)),
+    "float32_16x16x8": ((16, 16, 8, 32, 32, 16, 0, 1, 1), (32, 2, 16, 2)),
 }
-NAMES = ("ENGINE_M", "ENGINE_N", "ENGINE_K", "SUB_M", "SUB_N", "TILE_K", "INTERLEAVED")
+ENGINE_NAMES = (
+    *("ENGINE_M", "ENGINE_N", "ENGINE_K", "SUB_M", "SUB_N", "TILE_K"),
+    *("INTERLEAVED", "STAGES", "TEAMS_K"),
+)
 
 SCRIPT = """
 import json, sys
@@ -338,7 +473,7 @@ def emulated_kernels(tmp_path):
         shutil.copy(SOURCE / "tests" / "emulated_matrix.hpp", folder / "funlib_matrix.hpp")
         kernel = (folder / "gemm_matrix_engine.cpp").read_text()
         assert "gemm_matrix_engine(" in kernel
-        defines = dict(zip(NAMES, engine, strict=True)) | {
+        defines = dict(zip(ENGINE_NAMES, engine, strict=True)) | {
             "TILE_M": "(FUNLIB_SUB_GROUPS * FUNLIB_ROWS)",
             "TILE_N": "(FUNLIB_SUB_GROUP * FUNLIB_COLUMNS)",
         }
@@ -360,8 +495,9 @@ def test_emulated_engine(queue, run_python, emulated_kernels, engine):
     parameters = dict(zip(names, values, strict=True))
     if parameters["SUB_GROUP"] not in queue.device.sub_group_sizes:
         pytest.skip(f"{queue.device.name} has no sub-groups of {parameters['SUB_GROUP']}")
-    # A layout each for most: they are read alike whatever the type.
-    transposes = TRANSPOSES if engine == "bfloat16_8x8x16" else TRANSPOSES[::3]
+    # Two layouts for most: they are read alike whatever the type, turned or as they are stored.
+    thorough = engine in ("bfloat16_8x8x16", "float16_16x16x16")
+    transposes = TRANSPOSES if thorough else TRANSPOSES[::3]
     result = run_python(
         SCRIPT,
         json.dumps((str(SOURCE / "tests"), dtype, transposes, parameters)),

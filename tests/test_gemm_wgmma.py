@@ -109,6 +109,27 @@ def test_tf32(queue, transposes):
         assert error < 4e-4
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_slices(dtype, transposes):
+    """More slices than K has steps, and a last one that is shorter; several tiles a work-group."""
+    options = {"bias": True, "activation": "relu", "queue": "tests"}
+    for slices, (m, k, n) in ((2, (80, 16, 144)), (4, (208, 1040, 272)), (16, (1040, 2064, 1040))):
+        parameters = {"SLICES": slices}
+        case = Case(
+            kernel_for(dtype), dtype, m, k, n, *transposes, parameters=parameters, **options
+        )
+        case.check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slices_are_for_single_products(queue, dtype):
+    a = DeviceTensor((2, 64, 512), dtype, queue=queue)
+    b = DeviceTensor((2, 512, 64), dtype, queue=queue)
+    with pytest.raises(funlib.UnsupportedError, match="single products"):
+        funlib.gemm(a, b, kernel=kernel_for(dtype), parameters={"SLICES": 2})
+
+
 @pytest.mark.parametrize("columns", [64, 128])
 def test_tiles_of_float64(columns):
     for warp_groups, rows in ((1, 32), (1, 64), (2, 32), (2, 64)):

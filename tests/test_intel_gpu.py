@@ -207,7 +207,7 @@ def kernels_for_any_device(monkeypatch, tmp_path):
 def test_matrix_engine_compiles(c_library, compile_image, gpu, dtype, transpose_a, transpose_b):
     layout = "nt"[transpose_a] + "nt"[transpose_b]
     depth = ENGINE_DEPTHS[dtype]
-    parameters = f"{ENGINES[gpu]} ENGINE_K={depth} TILE_K={2 * depth} INTERLEAVED=1"
+    parameters = f"{ENGINES[gpu]} ENGINE_K={depth} TILE_K={2 * depth} INTERLEAVED=1 STAGES=1"
     image = c_library.kernel_object(
         "gemm_matrix_engine", dtype, transpose_a, transpose_b, parameters
     )

@@ -63,9 +63,10 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def folder(cache, monkeypatch):
     """The folder of the user's tables, without any, in this process and those that it starts."""
+    here = funlib.cache_info()  # before: the library reads its environment once
     monkeypatch.setenv("FUNLIB_CACHE_DIR", str(cache))
     monkeypatch.setenv("FUNLIB_TUNING", "on")
-    here = funlib.cache_info()._replace(directory=str(cache), mode="on")
+    here = here._replace(directory=str(cache), mode="on")
     monkeypatch.setattr(_tuning, "cache_info", lambda: here)
     path = cache / _tuning.FOLDER
     yield path

@@ -12,25 +12,14 @@
 #error "for NVIDIA GPUs, whose target is sm_90a"
 #endif
 
-#include <sycl/ext/oneapi/experimental/work_group_memory.hpp>
-
 #include "funlib_device.hpp"
+#include "funlib_launch_local.hpp"
 #include "funlib_sub_group.hpp"
 #include "funlib_types.hpp"
 
 namespace funlib {
 
 using uint32 = unsigned;
-
-// Local memory of a size that the launch says: the last argument of a kernel.
-using LocalMemory = sycl::ext::oneapi::experimental::work_group_memory<unsigned char[]>;
-
-// Its first address that is a multiple of `alignment`.
-inline uint32 local_address(const LocalMemory& memory, uint32 alignment) {
-  uint64 first;
-  asm("cvta.to.shared.u64 %0, %1;" : "=l"(first) : "l"(&memory));
-  return (uint32(first) + alignment - 1) / alignment * alignment;
-}
 
 // ---- barriers ----------------------------------------------------------------------------------
 

@@ -37,6 +37,26 @@ inline Vector value_across(Vector value, int distance) {
   return value;
 }
 
+// Adds up what lanes hold that are Distance, half of it, .. Least apart, Count vectors: each time, a lane
+// gives half of them away. Writes sum n to to[n * pitch]. (Lanes that share the last sum write the same
+// there.) All lanes call it together.
+template <int Distance, int Least, int Count, typename Vector, int All>
+FUNLIB_INLINE inline void meet(Vector (&sum)[All], int lane, Vector* to, int pitch) {
+  if constexpr (Distance < Least) {
+#pragma unroll
+    for (int n = 0; n < Count; ++n) to[n * pitch] = sum[n];
+  } else {
+    constexpr int half = (Count + 1) / 2;
+    const bool upper = Count > 1 && (lane & Distance) != 0;
+#pragma unroll
+    for (int n = 0; n < half; ++n) {
+      const Vector low = sum[n], high = sum[Count - half + n];
+      sum[n] = (upper ? high : low) + value_across(upper ? low : high, Distance);
+    }
+    meet<Distance / 2, Least, half>(sum, lane, to + (upper ? half * pitch : 0), pitch);
+  }
+}
+
 // Waits for the sub-group and makes its local memory writes visible to it.
 inline void sub_group_barrier() {
 #if defined(__NVPTX__)

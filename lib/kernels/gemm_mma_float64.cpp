@@ -18,8 +18,8 @@
 // An instruction's operands are registers in a row. Loads along lines give those of Y so, loads across lines
 // those of X; others are moved first. So for A @ B the operands are exchanged.
 //
-// Parameters: FUNLIB_WARP_GROUPS, FUNLIB_ROWS, FUNLIB_COLUMNS, FUNLIB_STAGES, FUNLIB_BAND. 64 sums a
-// work-item (64 x 128 a warp group) are half of its registers.
+// Parameters: FUNLIB_WARP_GROUPS, FUNLIB_ROWS, FUNLIB_COLUMNS, FUNLIB_STAGES, FUNLIB_BAND, FUNLIB_SLICES.
+// 64 sums a work-item (64 x 128 a warp group) are half of its registers.
 #include "gemm_ring.hpp"
 
 namespace funlib {
@@ -154,8 +154,9 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
       for (int j = 0; j < tiles_across; ++j)
 #pragma unroll
         for (int n = 0; n < 8; ++n) sums[i][j][n / 4][n % 4] = 0;
+    const int steps = tiles.steps_of(tile);
     int before = 0;
-    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
+    for (int step = 0; step < steps; ++step, turn.advance()) {
       ring.full(turn.stage).wait_together(turn.parity);
       Fragment x[tiles_down];
 #pragma unroll
@@ -174,9 +175,10 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
       before = turn.stage;
     }
     store_tile<exchanged ? warp_columns : 32, exchanged ? 32 : warp_columns>(
-        output, M, N, exchanged ? corner.y : corner.x, exchanged ? corner.x : corner.y,
+        tiles.output(output, shape, tile), M, N, exchanged ? corner.y : corner.x,
+        exchanged ? corner.x : corner.y,
         [&]<bool Whole>(const Output& to)
             __attribute__((always_inline)) { store_sums<Whole>(to, M, N, corner, sums, lane); });
-    if (tiles.steps > 0) ring.release_after_loads(before, lane);
+    if (steps > 0) ring.release_after_loads(before, lane);
   }
 }

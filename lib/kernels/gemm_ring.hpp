@@ -21,7 +21,8 @@
 //
 // A work-group does a tile after the other, so that the copies for one run during the epilogue of the one
 // before. Tiles go in bands of BAND rows of tiles, which keeps the operands of those that are worked on
-// at a time in the L2 cache.
+// at a time in the L2 cache. Where tiles are few and K is long, K is cut into SLICES as in gemm_split_k, and
+// each tile is done once for each of them.
 #pragma once
 
 #include "funlib_hopper.hpp"
@@ -31,6 +32,7 @@ namespace funlib {
 
 constexpr int WARP_GROUPS = FUNLIB_WARP_GROUPS, ROWS = FUNLIB_ROWS, COLUMNS = FUNLIB_COLUMNS;
 constexpr int STAGES = FUNLIB_STAGES, BAND = FUNLIB_BAND;
+constexpr bool sliced = FUNLIB_SLICES > 1;
 constexpr int multipliers = WARP_GROUPS * 128, x_rows = WARP_GROUPS * ROWS;
 
 constexpr bool a_along = !FUNLIB_TRANSPOSE_A, b_along = FUNLIB_TRANSPOSE_B;
@@ -98,10 +100,11 @@ struct Corner {
 };
 
 // The tiles of a work-group, which moves A, B and C to the matrices of its batch: number g does tiles
-// g, g + groups, .., with a batch one.
+// g, g + groups, .., with a batch one. Those of a slice of K come before those of the next one.
 struct Tiles {
   int64 x_length, y_length, x_tiles, y_tiles, first, step;
-  int steps;  // along K
+  int64 slices = 1;
+  int steps, last_steps;  // along K, of a slice and of the last one
 
   Tiles(const GemmShape& shape, const T*& A, const T*& B, Out*& C)
       : x_length(exchanged ? shape.n : shape.m), y_length(exchanged ? shape.m : shape.n) {
@@ -109,18 +112,35 @@ struct Tiles {
     y_tiles = (y_length + COLUMNS - 1) / COLUMNS;
     first = group_id<2>(1);
     step = shape.extra[0];
-    steps = int((shape.k + line_elements - 1) / line_elements);
+    steps = last_steps = int((shape.k + line_elements - 1) / line_elements);
+    if constexpr (sliced) {
+      slices = shape.extra[2];
+      steps = int(shape.extra[1]);
+      last_steps -= int(slices - 1) * steps;
+    }
 #if FUNLIB_BATCHED
     output_tile(shape.m, shape.n, exchanged ? COLUMNS : x_rows, exchanged ? x_rows : COLUMNS,
                 shape.batches, A, B, C, first);
     first %= count();
 #endif
   }
-  int64 count() const { return x_tiles * y_tiles; }
+  int64 count() const { return x_tiles * y_tiles * slices; }
+  int64 slice(int64 tile) const { return sliced ? tile / (x_tiles * y_tiles) : 0; }
+  int first_step(int64 tile) const { return sliced ? int(slice(tile)) * steps : 0; }
+  int steps_of(int64 tile) const {
+    return sliced && slice(tile) == slices - 1 ? last_steps : steps;
+  }
   Corner corner(int64 tile) const {
+    if constexpr (sliced) tile %= x_tiles * y_tiles;
     const int64 above = tile / (BAND * y_tiles) * BAND, place = tile % (BAND * y_tiles);
     const int64 height = min(x_tiles - above, BAND);
     return {int(above + place % height) * x_rows, int(place / height) * COLUMNS};
+  }
+  // The epilogue of a tile: slices have results of their own.
+  Output output(const Output& whole, const GemmShape& shape, int64 tile) const {
+    Output own = whole;
+    if constexpr (sliced) own.C += slice(tile) * shape.m * shape.ldc;
+    return own;
   }
 };
 
@@ -152,12 +172,14 @@ inline void copy_operands(const Ring& ring, const GemmShape& shape, const T* A, 
   Turn turn;
   for (int64 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
     const Corner corner = tiles.corner(tile);
-    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
+    const int before = tiles.first_step(tile), steps = tiles.steps_of(tile);
+    for (int step = 0; step < steps; ++step, turn.advance()) {
       ring.empty(turn.stage).wait(turn.parity ^ 1);
       const CopyBarrier barrier = ring.full(turn.stage);
       barrier.arrive_and_expect(stage_bytes);
-      copy_rows<x_along, x_rows>(ring.x(turn.stage), x, corner.x, step * line_elements, barrier);
-      copy_rows<y_along, COLUMNS>(ring.y(turn.stage), y, corner.y, step * line_elements, barrier);
+      const int k = (before + step) * line_elements;
+      copy_rows<x_along, x_rows>(ring.x(turn.stage), x, corner.x, k, barrier);
+      copy_rows<y_along, COLUMNS>(ring.y(turn.stage), y, corner.y, k, barrier);
     }
   }
 }

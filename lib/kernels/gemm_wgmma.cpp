@@ -27,8 +27,8 @@
 // TF32 by the copies. Operands whose rows do not begin at multiples of 16 bytes can't be copied so: the
 // host takes another kernel for them.
 //
-// Parameters: FUNLIB_WARP_GROUPS, FUNLIB_ROWS, FUNLIB_COLUMNS, FUNLIB_STAGES, FUNLIB_BAND. 128 sums
-// a work-item (64 x 256 or 128 x 128) are about what registers hold.
+// Parameters: FUNLIB_WARP_GROUPS, FUNLIB_ROWS, FUNLIB_COLUMNS, FUNLIB_STAGES, FUNLIB_BAND, FUNLIB_SLICES.
+// 128 sums a work-item (64 x 256 or 128 x 128) are about what registers hold.
 #include "gemm_ring.hpp"
 
 namespace funlib {
@@ -333,6 +333,7 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
   const Output output(C, ldc, alpha, beta, bias);
   const int warp_group = warp / 4;
   Turn turn;
+  [[maybe_unused]] int turned = 0;
   for (int64 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
     Corner corner = tiles.corner(tile);
     corner.x += warp_group * ROWS;
@@ -341,12 +342,14 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
     for (int q = 0; q < tiles_down; ++q)
 #pragma unroll
       for (int n = 0; n < COLUMNS / 2; ++n) sums[q][n] = Acc(0);
+    const int steps = tiles.steps_of(tile);
     int before = 0;
-    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
+    for (int step = 0; step < steps; ++step, turn.advance()) {
       ring.full(turn.stage).wait_together(turn.parity);
       const uint32 x = ring.x(turn.stage) + uint32(warp_group * ROWS * 128);
       if constexpr (turns_y) {
-        const uint32 y = ring.more + uint32(step % 2 * y_bytes);
+        // In turn over all tiles: a warp group may be ahead of the other one by a step of the next tile.
+        const uint32 y = ring.more + uint32(turned++ % 2 * y_bytes);
         turn_tile(y, ring.y(turn.stage), item);
         fence_local_for_engines();
         barrier_of<1, multipliers>();
@@ -362,10 +365,11 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
     }
     if constexpr (!turns_y) {
       wait_for_products<0>();
-      if (tiles.steps > 0) ring.release(before, lane);
+      if (steps > 0) ring.release(before, lane);
     }
     store_tile<exchanged ? COLUMNS : ROWS, exchanged ? ROWS : COLUMNS>(
-        output, M, N, exchanged ? corner.y : corner.x, exchanged ? corner.x : corner.y,
+        tiles.output(output, shape, tile), M, N, exchanged ? corner.y : corner.x,
+        exchanged ? corner.x : corner.y,
         [&]<bool Whole>(const Output& to) __attribute__((always_inline)) {
           store_sums<Whole>(to, M, N, corner, sums, warp % 4, lane);
         });

@@ -89,25 +89,6 @@ inline void prefetch([[maybe_unused]] const void* from) {
 #endif
 }
 
-// Adds up what lanes a multiple of WIDTH apart hold, by lanes that are Distance and less apart, and writes
-// row r to exchange[r * WIDTH]. (Lanes that share the last row write the same there.)
-template <int Distance, int Rows>
-inline void meet(Sums (&sum)[ROWS], int lane, Sums* exchange) {
-  if constexpr (Distance < WIDTH) {
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) exchange[r * WIDTH] = sum[r];
-  } else {
-    constexpr int half = (Rows + 1) / 2;
-    const bool upper = Rows > 1 && (lane & Distance) != 0;
-#pragma unroll
-    for (int r = 0; r < half; ++r) {
-      const Sums low = sum[r], high = sum[Rows - half + r];
-      sum[r] = (upper ? high : low) + value_across(upper ? low : high, Distance);
-    }
-    meet<Distance / 2, half>(sum, lane, exchange + (upper ? half * WIDTH : 0));
-  }
-}
-
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, FUNLIB_SUB_GROUPS, FUNLIB_SUB_GROUP)
@@ -220,7 +201,8 @@ FUNLIB_INLINE void gemv_strips(FUNLIB_GEMM_ARGUMENTS) {
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) prefetch(b_from + s * ldb);
     }
-    meet<lanes / 2, ROWS>(sum, lane, &exchange[sub_group * ROWS * WIDTH + lane % WIDTH]);
+    meet<lanes / 2, WIDTH, ROWS>(sum, lane, &exchange[sub_group * ROWS * WIDTH + lane % WIDTH],
+                                 WIDTH);
     barrier<2>();
     const Acc* const sums = reinterpret_cast<const Acc*>(&exchange[0]);
     constexpr int outputs = ROWS * columns;

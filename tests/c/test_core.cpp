@@ -342,44 +342,45 @@ void gpu_parameters() {
        {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}},
        FUNLIB_BFLOAT16,
        "ENGINE_M=8 ENGINE_N=8 ENGINE_K=16 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128 "
-       "TILE_K=32 INTERLEAVED=1"},
+       "TILE_K=32 INTERLEAVED=1 STAGES=1 TEAMS_K=1"},
       {"opencl",
        {8, 16, 32},
        {{"bf16", 8, 8, 16}, {"int8", 8, 8, 32}},
        FUNLIB_INT8,
        "ENGINE_M=8 ENGINE_N=8 ENGINE_K=32 SUB_GROUP=8 SUB_M=16 SUB_N=32 TILE_M=64 TILE_N=128 "
-       "TILE_K=64 INTERLEAVED=1"},
+       "TILE_K=64 INTERLEAVED=1 STAGES=1 TEAMS_K=1"},
       {"level_zero",
        {16, 32},
        {{"fp16", 8, 16, 16}, {"fp16", 16, 16, 16}, {"fp16", 32, 64, 16}},
        FUNLIB_FLOAT16,
        "ENGINE_M=8 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=16 SUB_M=32 SUB_N=32 TILE_M=128 TILE_N=128 "
-       "TILE_K=32 INTERLEAVED=1"},
+       "TILE_K=32 INTERLEAVED=1 STAGES=1 TEAMS_K=1"},
       {"cuda",
        {32},
        {{"bf16", 32, 8, 16}, {"bf16", 16, 16, 16}},
        FUNLIB_BFLOAT16,
-       "ENGINE_M=16 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=32 SUB_M=32 SUB_N=64 TILE_M=128 TILE_N=128 "
-       "TILE_K=32 INTERLEAVED=0"},
+       "ENGINE_M=16 ENGINE_N=16 ENGINE_K=16 SUB_GROUP=32 SUB_M=64 SUB_N=64 TILE_M=128 TILE_N=128 "
+       "TILE_K=64 INTERLEAVED=0 STAGES=2 TEAMS_K=1"},
       {"cuda",
        {32},
        {{"tf32", 16, 16, 8}},
        FUNLIB_FLOAT32,
-       "ENGINE_M=16 ENGINE_N=16 ENGINE_K=8 SUB_GROUP=32 SUB_M=32 SUB_N=64 TILE_M=128 TILE_N=128 "
-       "TILE_K=16 INTERLEAVED=0"},
+       "ENGINE_M=16 ENGINE_N=16 ENGINE_K=8 SUB_GROUP=32 SUB_M=64 SUB_N=64 TILE_M=128 TILE_N=128 "
+       "TILE_K=32 INTERLEAVED=0 STAGES=2 TEAMS_K=1"},
       {"cuda",
        {32},
        {{"fp64", 8, 8, 4}},
        FUNLIB_FLOAT64,
-       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=64 TILE_N=128 "
-       "TILE_K=8 INTERLEAVED=0"}};
+       "ENGINE_M=8 ENGINE_N=8 ENGINE_K=4 SUB_GROUP=32 SUB_M=32 SUB_N=32 TILE_M=64 TILE_N=64 "
+       "TILE_K=16 INTERLEAVED=0 STAGES=2 TEAMS_K=1"}};
   const GemmKernel &engine = gemm_kernel("gemm_matrix_engine"), &gemv = gemm_kernel("gemv");
-  constexpr int64_t static_local_memory_of_cuda = 48 * 1024;
+  constexpr int64_t local_memory = 160 * 1024;
   for (const auto& gpu : gpus) {
     funlib_device_info info{};
     info.type = "gpu";
     info.backend = gpu.backend;
     info.compute_units = 100;
+    info.local_memory_bytes = local_memory;
     info.sub_group_size_count = int64_t(gpu.sub_groups.size());
     std::copy(gpu.sub_groups.begin(), gpu.sub_groups.end(), info.sub_group_sizes);
     info.matrix_shape_count = int64_t(gpu.shapes.size());
@@ -392,7 +393,14 @@ void gpu_parameters() {
     problem.precision = FUNLIB_PRECISION_TF32;
     const GemmPlan plan = engine.plan(values, problem, info);
     CHECK(plan.objection == "");
-    CHECK(plan.local_elements * problem.sums().itemsize <= static_local_memory_of_cuda);
+    const int64_t bytes = plan.local_elements * problem.sums().itemsize;
+    CHECK((bytes == 0) == (gpu.backend == std::string("cuda")));
+    CHECK(2 * (bytes + plan.launch_local_bytes) <= local_memory);
+    // Where two work-groups with long lines don't find room, lines are shorter.
+    info.local_memory_bytes = local_memory / 2;
+    const auto short_lines = engine.fit(dtype_of(gpu.dtype), info);
+    CHECK(2 * engine.plan(short_lines, problem, info).launch_local_bytes <= local_memory / 2);
+    info.local_memory_bytes = local_memory;
     // A shape that the device doesn't list.
     auto other = values;
     other[2] = 64;

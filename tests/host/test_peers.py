@@ -23,6 +23,7 @@ import bench_gemm
 import common
 import compare
 import expected
+import numpy as np
 import peer_process
 import peers
 
@@ -92,8 +93,9 @@ def remote(torch_python):
         peer.close()
 
 
-def operands(dtype="float32", shape=(5, 7, 3)):
-    return bench_gemm.random_inputs(shape, dtype)
+def operands(dtype="float32", shape=(5, 7, 3), transposed=False):
+    a, b = bench_gemm.random_inputs(shape, dtype)
+    return a, np.ascontiguousarray(b.T).T if transposed else b
 
 
 # ---- the method ------------------------------------------------------------------------------
@@ -324,12 +326,13 @@ def test_installed_peers(peer, dtype):
     assert all(described["versions"].values())
     if dtype not in peer.dtypes:
         pytest.skip(f"{peer.name} doesn't multiply {dtype}")
-    a, b = operands(dtype)
-    call = made.prepare(a, b)
-    total_ns, result = call.checked()
-    assert total_ns > 0
-    assert result.dtype == a.dtype
-    assert bench_gemm.check(result, expected.gemm(a, b))[1]
+    for transposed in (True, False):
+        a, b = operands(dtype, transposed=transposed)
+        call = made.prepare(a, b)
+        total_ns, result = call.checked()
+        assert total_ns > 0
+        assert result.dtype == a.dtype
+        assert bench_gemm.check(result, expected.gemm(a, b))[1]
     samples = call.block(2)
     assert len(samples) == 2
     assert all(total > 0 and kernel is None for total, kernel in samples)
@@ -354,8 +357,9 @@ def test_remote_peer(remote, dtype):
     assert described["versions"] == {"PyTorch": "0.0", "MKL": "1.2.3-Product"}
     assert described["threads"] == 3
     assert "process of its own" in described["process"]
-    for shape in ((5, 7, 3), (1, 2, 1)):  # the second replaces the first
-        a, b = operands(dtype, shape)
+    # The later replace the earlier.
+    for shape, transposed in (((5, 7, 3), False), ((5, 7, 3), True), ((1, 2, 1), False)):
+        a, b = operands(dtype, shape, transposed)
         call = peer.prepare(a, b)
         total_ns, result = call.checked()
         assert total_ns > 0

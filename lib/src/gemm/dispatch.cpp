@@ -138,8 +138,9 @@ Candidate pipelined(const GemmProblem& problem, int64_t units) {
                  " compute units most evenly busy")};
 }
 
-// Hopper's kernel for the type, with the largest tiles of which there is one for every other compute unit;
-// nothing for other devices and products.
+// Hopper's kernel for the type, with the largest tiles of which there is one for every other compute unit,
+// and which are not half empty; with slices of K where that is long and tiles are few. Nothing for other
+// devices and products.
 void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
   const int64_t bytes = dtype_of(problem.dtype).itemsize;
@@ -151,22 +152,40 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
       bytes == 8 ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6"}
       : bytes == 2
           ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
-                                     "WARP_GROUPS=1 COLUMNS=64 STAGES=6"}
+                                     "WARP_GROUPS=1 COLUMNS=64 STAGES=8"}
           : std::vector<const char*>{along, "", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64"};
-  const char* smallest = nullptr;
-  std::string reason;
+  std::string smallest, reason;
+  int64_t count = 0;
   for (const char* const size : sizes) {
     const auto values = kernel.parse(size, kernel.values_for(problem.dtype, device));
     if (!kernel.objection(problem, values, device).empty()) continue;
     const GemmPlan plan = kernel.plan(values, problem, info);
-    const int64_t count =
+    count =
         tiles(problem.m, plan.tile_rows) * tiles(problem.n, plan.tile_columns) * problem.batches;
     smallest = size;
     reason = concat(count, " tiles of ", plan.tile_rows, "x", plan.tile_columns,
                     " for matrix engines that bulk copies feed");
-    if (2 * count >= info.compute_units) break;
+    const bool half_empty = plan.tile_rows >= 2 * problem.m || plan.tile_columns >= 2 * problem.n;
+    if (2 * count >= info.compute_units && !half_empty) break;
   }
-  if (smallest != nullptr) found.push_back({kernel.name, smallest, reason});
+  // Adding slices up takes a kernel of its own, which short products are not worth. Bytes of K.
+  constexpr int64_t worth = 24 * 1024, shortest = 2048;
+  if (count > 0 && problem.k * bytes >= worth && problem.batches == 1)
+    for (const int64_t slices : {16, 8, 4, 2})
+      if (slices <= std::min(info.compute_units / count, problem.k * bytes / shortest)) {
+        smallest += concat(smallest.empty() ? "" : " ", "SLICES=", slices);
+        break;
+      }
+  if (!reason.empty()) found.push_back({kernel.name, smallest, reason});
+}
+
+// NVIDIA's matrix engines where tiles are few: teams of sub-groups share K, with as many stages as find room.
+void add_engine_teams(std::vector<Candidate>& found, const GemmProblem& problem,
+                      const std::string& parameters, const std::string& reason) {
+  const int64_t depth = std::min<int64_t>(512 / dtype_of(problem.dtype).itemsize, 256);
+  for (const int64_t stages : {4, 3, 2})
+    found.push_back({"gemm_matrix_engine",
+                     concat(parameters, " TILE_K=", depth, " TEAMS_K=8 STAGES=", stages), reason});
 }
 
 // Parameters of gemv_strips: strips as wide as leaves few compute units idle, and as many steps and
@@ -182,49 +201,100 @@ std::string strips(const GemmProblem& problem, int64_t units) {
   return parameters;
 }
 
+// Parameters of gemv_dots: all rows of A together as far as registers hold their sums, and sub-groups
+// enough to keep the device busy.
+std::string dots(const GemmProblem& problem, int64_t units) {
+  const int64_t bytes = dtype_of(problem.dtype).itemsize;
+  const int64_t most = bytes == 8 ? 8 : 16;
+  int64_t rows = 1;
+  while (rows < std::min(problem.m, most)) rows *= 2;
+  int64_t columns = 4;
+  while (columns > 1 && tiles(problem.n, columns) * problem.batches < 2 * units) columns /= 2;
+  const bool few = tiles(problem.n, columns) * problem.batches < 2 * units;
+  const int64_t sub_groups = few ? 16 : rows >= 8 && bytes == 4 ? 2 : 4;
+  return concat("ROWS=", rows, " COLUMNS=", columns, " SUB_GROUPS=", sub_groups);
+}
+
+// As add_engine_teams, for few rows of two bytes or less and a B of whole vectors.
+void add_few_rows_engine(std::vector<Candidate>& found, const GemmProblem& problem, int64_t units,
+                         const std::string& reason) {
+  constexpr int64_t most_rows = 16, shortest = 512;
+  const int64_t bytes = dtype_of(problem.dtype).itemsize;
+  const auto groups = [&](int64_t width) { return tiles(problem.n, width) * problem.batches; };
+  if (problem.m > most_rows || problem.k < shortest || 4 * groups(32) <= units || bytes > 2 ||
+      !problem.aligned_a || !problem.has_vectors_b())
+    return;
+  // Lines of a tile of transposed A are whole vectors.
+  const bool eight = problem.m <= 8 && !(problem.transpose_a && bytes == 1);
+  add_engine_teams(found, problem,
+                   concat(eight ? "ENGINE_M=8 ENGINE_N=32 SUB_M=8 SUB_N=32 TILE_M=8"
+                                : "SUB_M=16 SUB_N=32 TILE_M=16",
+                          " TILE_N=", groups(64) >= units ? 64 : 32),
+                   reason);
+}
+
+void add_gpu(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
+  const auto& info = device.info();
+  const int64_t units = std::max<int64_t>(info.compute_units, 1);
+  const auto groups = [&](int64_t tile) {
+    return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
+  };
+  const bool pipelines = info.backend == std::string("cuda");
+  const std::string as_fast = concat(problem.m, " rows: as fast as B can be read");
+  const auto add_streams = [&] {
+    if (!pipelines) return;
+    found.push_back({"gemv_strips", strips(problem, units), as_fast});
+    found.push_back({"gemv_dots", dots(problem, units), as_fast});
+  };
+  // More rows of eight bytes than these read B twice, and Hopper's engines are faster then.
+  const bool twice = dtype_of(problem.dtype).itemsize == 8 && problem.m > 8;
+  if (pipelines) add_few_rows_engine(found, problem, units, as_fast);
+  if (!twice) add_streams();
+  found.push_back({"gemv", "", as_fast});
+  // Below these, most of a tile would lie outside the matrix.
+  constexpr int64_t few = 8, long_k = 512;
+  if (problem.m >= few && problem.n >= few) {
+    const bool few_tiles = groups(32) < units && problem.k >= long_k;
+    const char* const by_engines = "matrix engines multiply several times faster than work-items";
+    add_hopper(found, problem, device);
+    if (twice) add_streams();
+    // Beyond, slices of K keep more of a device busy than a few work-groups do.
+    constexpr int64_t longest = 1024;  // for each work-group
+    if (few_tiles && pipelines && problem.aligned_a && problem.aligned_b &&
+        problem.k <= longest * groups(32))
+      add_engine_teams(found, problem, "SUB_M=32 SUB_N=32 TILE_M=32 TILE_N=32", by_engines);
+    else if (!few_tiles)
+      found.push_back({"gemm_matrix_engine",
+                       groups(128) >= units ? ""
+                       : pipelines          ? "SUB_M=32 SUB_N=32 TILE_M=64 TILE_N=64"
+                                            : "TILE_M=64 TILE_N=64",
+                       by_engines});
+    if (pipelines) found.push_back(pipelined(problem, units));
+    for (const int64_t tile : {128, 64})
+      if (groups(tile) >= units)
+        found.push_back({"gemm_register_blocked",
+                         tile == 128 ? "" : "TILE_M=64 TILE_N=64 BLOCK_M=4 BLOCK_N=4",
+                         concat(groups(tile), " tiles of ", tile, "x", tile, " occupy ", units,
+                                " compute units")});
+    if (few_tiles)
+      found.push_back(
+          {"gemm_split_k", "",
+           concat(groups(32), " tiles of 32x32 would leave compute units idle; K is ", problem.k)});
+    found.push_back(
+        {"gemm_tiled_blocked2x2", "", concat("small tiles for ", units, " compute units")});
+  } else if (twice) {
+    add_streams();
+  }
+}
+
 // What is worth a try on the device, best first; the plain kernel, which can do everything, ends it.
 std::vector<Candidate> candidates(const GemmProblem& problem, const Device& device) {
-  const auto& info = device.info();
   std::vector<Candidate> found;
-  if (info.type == std::string("cpu")) {
+  if (device.info().type == std::string("cpu")) {
     found.push_back({"gemv_vector", "", concat(problem.m, " rows: as fast as B can be read")});
     found.push_back({"gemm_vector", "", "explicit vectors are a CPU's fastest way"});
   } else {
-    const int64_t units = std::max<int64_t>(info.compute_units, 1);
-    const auto groups = [&](int64_t tile) {
-      return tiles(problem.m, tile) * tiles(problem.n, tile) * problem.batches;
-    };
-    const bool pipelines = info.backend == std::string("cuda");
-    // Two tiles of rows would read a large B twice.
-    constexpr int64_t small_b = int64_t(1) << 22;
-    if (pipelines && (problem.m <= 8 || problem.n * problem.k <= small_b))
-      found.push_back({"gemv_strips", strips(problem, units),
-                       concat(problem.m, " rows: as fast as B can be read")});
-    found.push_back({"gemv", "", concat(problem.m, " rows: as fast as B can be read")});
-    // Below these, most of a tile would lie outside the matrix.
-    constexpr int64_t few = 8, long_k = 512;
-    const bool skinny = problem.m < few || problem.n < few;
-    if (!skinny) {
-      const bool few_tiles = groups(32) < units && problem.k >= long_k;
-      if (!few_tiles) {
-        add_hopper(found, problem, device);
-        found.push_back({"gemm_matrix_engine", groups(128) >= units ? "" : "TILE_M=64 TILE_N=64",
-                         "matrix engines multiply several times faster than work-items"});
-      }
-      if (pipelines) found.push_back(pipelined(problem, units));
-      for (const int64_t tile : {128, 64})
-        if (groups(tile) >= units)
-          found.push_back({"gemm_register_blocked",
-                           tile == 128 ? "" : "TILE_M=64 TILE_N=64 BLOCK_M=4 BLOCK_N=4",
-                           concat(groups(tile), " tiles of ", tile, "x", tile, " occupy ", units,
-                                  " compute units")});
-      if (few_tiles)
-        found.push_back({"gemm_split_k", "",
-                         concat(groups(32), " tiles of 32x32 would leave compute units idle; K is ",
-                                problem.k)});
-      found.push_back(
-          {"gemm_tiled_blocked2x2", "", concat("small tiles for ", units, " compute units")});
-    }
+    add_gpu(found, problem, device);
   }
   found.push_back({"gemm", "", "the plain kernel does what no other takes"});
   return found;

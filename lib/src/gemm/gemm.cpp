@@ -691,8 +691,10 @@ const std::vector<funlib_kernel_info>& kernel_infos() {
       for (const auto& parameter : kernel.parameters)
         parameters->push_back({parameter.name, parameter.value, int64_t(parameter.legal.size()),
                                parameter.legal.data()});
+      funlib_device_info none{};
+      none.type = none.backend = none.architecture = "";
       const GemmPlan plan =
-          kernel.plan(kernel.defaults(), {1, 1, 1, 1, FUNLIB_FLOAT32, FUNLIB_FLOAT32}, {});
+          kernel.plan(kernel.defaults(), {1, 1, 1, 1, FUNLIB_FLOAT32, FUNLIB_FLOAT32}, none);
       rows->push_back({kernel.name, kernel.idea, kernel.source, kernel.device_type,
                        kernel.architecture, int64_t(kernel.dtypes.size()), kernel.dtypes.data(),
                        int64_t(parameters->size()), parameters->data(), plan.group_rows,

@@ -112,20 +112,40 @@ bool takes_interleaved(const funlib_device_info& info) {
   return info.backend == std::string("opencl") || info.backend == std::string("level_zero");
 }
 
-// Two tiles whose lines have 32 bytes of padding, and a tile of the engine for each sub-group's sums.
+// Local memory of a stage, a tile of A and one of B, as the kernel has it.
+int64_t engine_stage_bytes(int64_t tile_m, int64_t tile_n, int64_t tile_k, int64_t itemsize,
+                           bool turned, bool transpose_a, bool transpose_b) {
+  constexpr int64_t alignment = 64;
+  const auto bytes = [&](int64_t lines, int64_t run, bool across) {
+    const int64_t padding = turned || (across && itemsize >= 4) ? 32 : 16;
+    return tiles(lines * (run * itemsize + padding), alignment) * alignment;
+  };
+  const int64_t factor = turned ? std::max<int64_t>(4 / itemsize, 1) : 1;
+  const bool a_across = transpose_a && !turned, b_along = transpose_b && !turned;
+  return (a_across ? bytes(tile_k, tile_m, true) : bytes(tile_m, tile_k, false)) +
+         (b_along ? bytes(tile_n, tile_k, false) : bytes(tile_k / factor, tile_n * factor, true));
+}
+
+// A ring of stages; in its place, later, a tile of the engine for each sub-group's sums.
 GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem,
                             const funlib_device_info& info) {
-  constexpr int64_t most_sum_bytes = 512, padding = 32;  // a lane; a line
+  constexpr int64_t most_sum_bytes = 512, alignment = 64;  // a lane's; of the ring
   const int64_t engine_m = p[0], engine_n = p[1], engine_k = p[2], lanes = p[3];
   const int64_t sub_m = p[4], sub_n = p[5], tile_m = p[6], tile_n = p[7], tile_k = p[8];
+  const bool turned = p[9] != 0;
+  const int64_t stages = p[10], teams_k = p[11];
   const Dtype& type = dtype_of(problem.dtype);
   const int64_t sum_bytes = problem.sums().itemsize;
-  const int64_t sub_groups = std::max<int64_t>(tile_m / sub_m * (tile_n / sub_n), 1);
-  const int64_t factor = p[9] != 0 ? std::max<int64_t>(4 / type.itemsize, 1) : 1;
-  const int64_t bytes = tile_m * (tile_k * type.itemsize + padding) +
-                        tile_k / factor * (tile_n * factor * type.itemsize + padding) +
-                        sub_groups * engine_m * engine_n * sum_bytes;
-  GemmPlan plan{sub_groups, lanes, tile_m, tile_n, tiles(bytes, sum_bytes)};
+  const int64_t sub_groups = std::max<int64_t>(tile_m / sub_m * (tile_n / sub_n), 1) * teams_k;
+  const int64_t bytes =
+      std::max(stages * engine_stage_bytes(tile_m, tile_n, tile_k, type.itemsize, turned,
+                                           problem.transpose_a, problem.transpose_b),
+               sub_groups * engine_m * engine_n * sum_bytes);
+  GemmPlan plan{sub_groups, lanes, tile_m, tile_n, 0};
+  if (info.backend == std::string("cuda"))
+    plan.launch_local_bytes = bytes + alignment;
+  else
+    plan.local_elements = tiles(bytes, sum_bytes);
   if (!multiplies(info, type.matrix_type, engine_m, engine_n, engine_k))
     plan.objection = concat("needs engines that multiply ", type.matrix_type, " ", engine_m, "x",
                             engine_n, "x", engine_k, "; the device lists none");
@@ -133,12 +153,14 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
     plan.objection = "rounds float32 to TF32, which precision does not allow";
   else if (!has_sub_groups_of(lanes, info))
     plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
-  else if (p[9] != 0 && !takes_interleaved(info))
-    plan.objection = "interleaves B, which only Intel's engines take";
-  else if (sub_m % engine_m != 0 || sub_n % engine_n != 0 || tile_k % engine_k != 0 ||
+  else if (turned && !takes_interleaved(info))
+    plan.objection = "turns operands and interleaves B, which only Intel's engines take";
+  else if (sub_m % engine_m != 0 || sub_n % engine_n != 0 || tile_k % (teams_k * engine_k) != 0 ||
            tile_m % sub_m != 0 || tile_n % sub_n != 0 || tile_k * type.itemsize % 16 != 0)
     plan.objection = concat("can't cut a tile of ", tile_m, "x", tile_n, "x", tile_k, " into ",
                             sub_m, "x", sub_n, " and ", engine_m, "x", engine_n, "x", engine_k);
+  else if (problem.transpose_a && tile_m * type.itemsize % 16 != 0)
+    plan.objection = concat("can't cut lines of ", tile_m, " elements into vectors of 16 bytes");
   else if (sub_m * sub_n * sum_bytes > most_sum_bytes * lanes)
     plan.objection = concat("keeps at most ", most_sum_bytes, " bytes of sums a lane, not ",
                             sub_m * sub_n * sum_bytes / lanes);
@@ -146,11 +168,9 @@ GemmPlan matrix_engine_plan(const ParameterValues& p, const GemmProblem& problem
 }
 
 // The first shape in the device's list that is no larger than 16 x 16, with sub-groups as wide as it
-// (Intel's engines want that; NVIDIA's warps are what they are). 256 bytes of sums a lane.
+// (Intel's engines want that; NVIDIA's warps are what they are).
 ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& info) {
-  constexpr int64_t largest = 16, sum_bytes = 256, line_bytes = 64, most_columns = 128;
-  // Of NVIDIA's 65,536 registers each takes up to 255.
-  constexpr int64_t most_work_items = 256;
+  constexpr int64_t largest = 16;
   funlib_matrix_shape shape{type.matrix_type, 16, 16, 16};
   for (int64_t i = info.matrix_shape_count - 1; i >= 0; --i) {
     const auto& listed = info.matrix_shapes[i];
@@ -161,22 +181,30 @@ ParameterValues matrix_engine_fit(const Dtype& type, const funlib_device_info& i
   int64_t lanes = 32;
   for (const int64_t size : {16, 8})
     if (size >= shape.n && has_sub_groups_of(size, info)) lanes = size;
-  const int64_t outputs = sum_bytes / dtype_of(type.sums).itemsize * lanes;
+  // Two work-groups of four warps fill the registers of an NVIDIA GPU, with 128 sums of four bytes a lane,
+  // and should find local memory. On Intel's, 64 sums are about half of the registers.
+  const bool cuda = info.backend == std::string("cuda");
+  const int64_t itemsize = type.itemsize, sum_itemsize = dtype_of(type.sums).itemsize;
+  const int64_t sum_bytes = cuda && sum_itemsize == 4 ? 512 : 256;
+  const int64_t outputs = sum_bytes / sum_itemsize * lanes;
   int64_t sub_m = 8;
   while (4 * sub_m * sub_m <= outputs) sub_m *= 2;
   const int64_t sub_n = outputs / sub_m;
-  const int64_t tile_n = std::min(4 * sub_n, most_columns);
-  const int64_t tile_m = std::min<int64_t>(4, most_work_items / lanes * sub_n / tile_n) * sub_m;
-  return {shape.m,
-          shape.n,
-          shape.k,
-          lanes,
-          sub_m,
-          sub_n,
-          tile_m,
-          tile_n,
-          std::max(line_bytes / type.itemsize, shape.k),
-          takes_interleaved(info)};
+  const int64_t tile_m = cuda ? 2 * sub_m : 4 * sub_m;
+  const int64_t tile_n = cuda ? 2 * sub_n : std::min<int64_t>(4 * sub_n, 128);
+  const auto depth = [&](int64_t line_bytes) {
+    return std::clamp<int64_t>(line_bytes / itemsize, shape.k, 64);
+  };
+  const auto fits = [&](int64_t tile_k, int64_t stages) {
+    constexpr int64_t reserved = 1152;  // by the driver and for alignment
+    const int64_t stage = engine_stage_bytes(tile_m, tile_n, tile_k, itemsize, false, false, true);
+    return cuda && 2 * (stages * stage + reserved) <= info.local_memory_bytes;
+  };
+  const int64_t tile_k = depth(fits(depth(128), 2) ? 128 : 64);
+  const int64_t stages = tile_k * itemsize < 128 && fits(tile_k, 3) ? 3 : cuda ? 2 : 1;
+  return {shape.m, shape.n, shape.k, lanes,  sub_m,
+          sub_n,   tile_m,  tile_n,  tile_k, takes_interleaved(info),
+          stages,  1};
 }
 
 // As lib/kernels/gemm_ring.hpp has it: which operand is X, and where K lies.
@@ -199,7 +227,7 @@ GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
                    const funlib_device_info& info, int64_t most_outputs, int64_t more) {
   constexpr int64_t line = 128, alignment = 1024, map_bytes = 128, barrier_bytes = 8;
   constexpr int64_t most_extent = INT32_MAX - 1024;
-  const int64_t warp_groups = p[0], rows = p[1], columns = p[2], stages = p[3];
+  const int64_t warp_groups = p[0], rows = p[1], columns = p[2], stages = p[3], slices = p[5];
   const bool exchanged = RingOrder(problem).exchanged();
   const bool short_of_registers = warp_groups == 2 && rows * columns == most_outputs;
   GemmPlan plan{1, warp_groups * 128 + (short_of_registers ? 128 : 32),
@@ -208,15 +236,20 @@ GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
   plan.launch_local_bytes = alignment + stages * (warp_groups * rows + columns) * line + more +
                             2 * map_bytes + 2 * barrier_bytes * stages;
   plan.workspace_elements = 2 * map_bytes / problem.sums().itemsize;
+  const int64_t all_steps = tiles(problem.k * dtype_of(problem.dtype).itemsize, line);
+  const int64_t steps = std::max<int64_t>(tiles(all_steps, slices), 1);
+  plan.slices = std::max<int64_t>(tiles(all_steps, steps), 1);
   if (problem.batches == 1)
     plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
-  plan.arguments = {plan.groups(problem)};
+  plan.arguments = {plan.groups(problem), steps, plan.slices};
   if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
     plan.objection = "rounds float32 to TF32, which precision does not allow";
   else if (!problem.aligned_a || !problem.aligned_b)
     plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
   else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
     plan.objection = concat("takes extents up to ", most_extent);
+  else if (slices > 1 && problem.batches > 1)
+    plan.objection = "cuts K of single products only";
   else if (rows * columns > most_outputs)
     plan.objection = concat("keeps at most ", most_outputs / 128, " sums a work-item, not ",
                             rows * columns / 128);
@@ -246,8 +279,8 @@ GemmPlan mma_float64_plan(const ParameterValues& p, const GemmProblem& problem,
 
 // Types of two bytes have the wider tile; the others need rows of 128 to load them into registers.
 ParameterValues wgmma_fit(const Dtype& type, const funlib_device_info&) {
-  return type.itemsize == 2 ? ParameterValues{2, 64, 256, 4, 16}
-                            : ParameterValues{2, 128, 128, 4, 16};
+  return type.itemsize == 2 ? ParameterValues{2, 64, 256, 4, 16, 1}
+                            : ParameterValues{2, 128, 128, 4, 16, 1};
 }
 
 // One sub-group for each column of transposed B, else a run of columns for the work-group; slices of K
@@ -298,6 +331,23 @@ GemmPlan strips_plan(const ParameterValues& p, const GemmProblem& problem,
   return plan;
 }
 
+GemmPlan dots_plan(const ParameterValues& p, const GemmProblem& problem,
+                   const funlib_device_info& info) {
+  constexpr int64_t most_sum_bytes = 256;  // a lane
+  const int64_t rows = p[0], columns = p[1], lanes = p[2], sub_groups = p[3];
+  GemmPlan plan{sub_groups, lanes, rows, columns, sub_groups * rows * columns};
+  if (!has_sub_groups_of(lanes, info))
+    plan.objection = concat("needs sub-groups of ", lanes, ", which the device does not offer");
+  else if (problem.k > 0 && !problem.transpose_b)
+    plan.objection = "reads B along its columns, and B is not transposed";
+  else if (problem.k > 0 && !problem.has_vectors_b())
+    plan.objection = "reads B by vectors of 16 bytes, which its columns are not made of";
+  else if (rows * columns * problem.sums().itemsize > most_sum_bytes)
+    plan.objection =
+        concat("keeps at most ", most_sum_bytes, " bytes of sums a lane, not ", rows, "x", columns);
+  return plan;
+}
+
 GemmPlan subgroup_plan(const ParameterValues& p, const GemmProblem&,
                        const funlib_device_info& info) {
   const int64_t lanes = p[0], groups = p[1], rows = p[2], columns = p[3];
@@ -324,8 +374,17 @@ ParameterValues few_rows_fit(const Dtype& type, const funlib_device_info& info) 
 }
 
 // The smallest sub-groups have the most registers a work-item.
+int64_t lanes_of_few(const funlib_device_info& info) {
+  const int64_t smallest = smallest_sub_groups(info);
+  return smallest != 0 ? smallest : 64;
+}
+
+ParameterValues dots_fit(const Dtype&, const funlib_device_info& info) {
+  return {4, 4, lanes_of_few(info), 4, 2};
+}
+
 ParameterValues strips_fit(const Dtype& type, const funlib_device_info& info) {
-  const int64_t smallest = smallest_sub_groups(info), lanes = smallest != 0 ? smallest : 64;
+  const int64_t lanes = lanes_of_few(info);
   return {8, type.itemsize == 8 ? 8 : 4, lanes, type.itemsize == 4 ? 16 : 8, 4};
 }
 
@@ -557,15 +616,17 @@ const std::vector<GemmKernel>& gemm_kernels() {
        "gemm_matrix_engine.cpp",
        {FUNLIB_FLOAT32, FUNLIB_FLOAT64, FUNLIB_FLOAT16, FUNLIB_BFLOAT16, FUNLIB_INT8},
        {{"ENGINE_M", 16, {8, 16}},
-        {"ENGINE_N", 16, {8, 16}},
+        {"ENGINE_N", 16, {8, 16, 32}},
         {"ENGINE_K", 16, {4, 8, 16, 32, 64}},
         {"SUB_GROUP", 32, {8, 16, 32}},
         {"SUB_M", 32, {8, 16, 32, 64}},
         {"SUB_N", 64, {16, 32, 64}},
-        {"TILE_M", 128, {32, 64, 128, 256}},
-        {"TILE_N", 128, {32, 64, 128, 256}},
-        {"TILE_K", 32, {8, 16, 32, 64}},
-        {"INTERLEAVED", 0, {0, 1}}},
+        {"TILE_M", 128, {8, 16, 32, 64, 128, 256}},
+        {"TILE_N", 128, {16, 32, 64, 128, 256}},
+        {"TILE_K", 32, {8, 16, 32, 64, 128, 256}},
+        {"INTERLEAVED", 0, {0, 1}},
+        {"STAGES", 2, {1, 2, 3, 4}},
+        {"TEAMS_K", 1, {1, 2, 4, 8, 16}}},
        matrix_engine_plan,
        matrix_engine_fit},
       {"gemm_wgmma",
@@ -576,7 +637,8 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"ROWS", 64, {64, 128}},
         {"COLUMNS", 256, {64, 128, 256}},
         {"STAGES", 4, {2, 3, 4, 5, 6, 8}},
-        {"BAND", 16, {4, 8, 16, 32}}},
+        {"BAND", 16, {4, 8, 16, 32}},
+        {"SLICES", 1, {1, 2, 4, 8, 16}}},
        wgmma_plan,
        wgmma_fit,
        "gpu",
@@ -592,7 +654,8 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"ROWS", 64, {32, 64}},
         {"COLUMNS", 128, {64, 128}},
         {"STAGES", 5, {2, 3, 4, 5, 6}},
-        {"BAND", 16, {4, 8, 16, 32}}},
+        {"BAND", 16, {4, 8, 16, 32}},
+        {"SLICES", 1, {1, 2, 4, 8, 16}}},
        mma_float64_plan,
        nullptr,
        "gpu",
@@ -623,6 +686,21 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"STEPS", 4, {2, 4, 8}}},
        strips_plan,
        strips_fit,
+       "",
+       16,
+       nullptr,
+       true},
+      {"gemv_dots",
+       "at most 16 rows of A, B transposed: products of whole lines",
+       "gemv_dots.cpp",
+       every_dtype,
+       {{"ROWS", 4, {1, 2, 4, 8, 16}},
+        {"COLUMNS", 4, {1, 2, 4}},
+        {"SUB_GROUP", 16, {8, 16, 32, 64}},
+        {"SUB_GROUPS", 4, {1, 2, 4, 8, 16}},
+        {"STEPS", 2, {1, 2, 4, 8}}},
+       dots_plan,
+       dots_fit,
        "",
        16,
        nullptr,

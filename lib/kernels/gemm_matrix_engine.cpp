@@ -27,8 +27,9 @@
 //
 // with as many elements of a column side by side (factor) as fill 32 bits. Copies of what stays as it is run
 // beside the products (funlib_copy.hpp): local memory is a ring of STAGES pairs of tiles, of which all but
-// one are on their way, and there is one barrier for each TILE_K of K (two with one stage). 16 bytes of padding spread the lines
-// over the banks; 32 where an engine reads single elements of lines across K, and of what is turned.
+// one are on their way, and there is one barrier for each TILE_K of K (two with one stage). 16 bytes of
+// padding spread the lines over the banks; 32 where an engine reads single elements of lines across K, and of
+// what is turned.
 //
 //     STAGES = 3:   tile t+2 -> [ A B | A B | A B ] -> products of tile t
 //
@@ -223,8 +224,12 @@ FUNLIB_INLINE inline void fill_b(LocalB& local, const T* B, int64 ldb, int64 k0,
   else
     for_vectors<TILE_K, TILE_N, false>([&](int k, int j) {
       const Vector value = rounded(load(B, ldb, k0 + k, K, column + j, N, aligned));
+      if constexpr (factor == 1) {
+        local.vectors[k][j / V] = value;
+      } else {
 #pragma unroll
-      for (int e = 0; e < V; ++e) *local.at(k / factor, (j + e) * factor + k % factor) = value[e];
+        for (int e = 0; e < V; ++e) *local.at(k / factor, (j + e) * factor + k % factor) = value[e];
+      }
     });
 }
 

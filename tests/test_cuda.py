@@ -337,6 +337,33 @@ for kernel in ("gemm", "gemm_tiled"):
     ]
 
 
+@pytest.mark.parametrize(("slices", "size"), [(2, 2), (4, 4), (8, 6), (16, 11)])
+def test_cluster_geometry(on_stub, tmp_path, slices, size):
+    """A cluster for each tile, with a work-group for each slice of K; large ones are asked for."""
+    log = tmp_path / "log"
+    text = on_stub(
+        """
+import sys
+a = funlib.DeviceTensor.zeros((64, 64 * 11), "bfloat16", queue=queue)
+b = funlib.DeviceTensor.zeros((64 * 11, 192), "bfloat16", queue=queue)
+parameters = {"WARP_GROUPS": 1, "COLUMNS": 64, "SLICES": int(sys.argv[1])}
+choice = funlib.explain(a, b, kernel="gemm_wgmma", parameters=parameters)
+print(choice.work_groups, choice.slices)
+funlib.gemm(a, b, kernel="gemm_wgmma", parameters=parameters).event.wait()
+""",
+        str(slices),
+        FUNLIB_STUB_LOG=log,
+    )
+    assert text.split() == [str(3 * size), "1"]
+    kernel = "__sycl_kernel_gemm_wgmma"
+    lines = [line.split() for line in log.read_text().splitlines() if kernel in line]
+    (launch,) = (line for line in lines if line[0] == "launch")
+    assert launch[2] == f"{3 * size}x1x1"
+    assert launch[-2:] == ["cluster", f"{size}x1x1"]
+    asked = ["attribute", kernel, "14", "1"] in lines
+    assert asked == (size > 8)
+
+
 # What the driver answers, and what of it the caller sees.
 ILLEGAL = "CUDA_ERROR_ILLEGAL_ADDRESS"
 ERRORS = [
@@ -542,11 +569,15 @@ FEW = """1 4096 4096 float32 nn gemv_strips
 17 4096 4096 float32 nt gemm_pipelined TEAMS_K
 8 4096 4096 float64 nt gemv_dots
 16 4096 4096 float64 nt gemm_mma_float64 SLICES
-1 4096 4096 bfloat16 nn gemm_matrix_engine TEAMS_K
-16 4096 4096 bfloat16 nt gemm_matrix_engine TEAMS_K
-8 4096 4096 int8 nt gemm_matrix_engine TEAMS_K
+1 4096 4096 bfloat16 nn gemm_wgmma SLICES
+16 4096 4096 bfloat16 nt gemm_wgmma SLICES
+16 2048 2048 bfloat16 nt gemm_matrix_engine TEAMS_K
+7 4096 4096 int8 nt gemm_matrix_engine TEAMS_K
+8 4096 4096 int8 nt gemm_wgmma SLICES
 8 64 4096 bfloat16 nn gemv_strips
-17 4096 4096 bfloat16 nn gemm_wgmma
+17 4096 4096 bfloat16 nn gemm_wgmma SLICES
+64 11008 4096 bfloat16 nn gemm_wgmma
+512 512 1024 bfloat16 nn gemm_wgmma
 128 128 16384 float16 nt gemm_wgmma SLICES
 64 64 4095 float16 nt gemm_split_k
 6 4096 64 float64 nn gemv_strips

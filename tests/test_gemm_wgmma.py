@@ -112,9 +112,16 @@ def test_tf32(queue, transposes):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("transposes", TRANSPOSES)
 def test_slices(dtype, transposes):
-    """More slices than K has steps, and a last one that is shorter; several tiles a work-group."""
+    """More slices than K has steps, and a last one that is shorter; tiles that are partly outside."""
     options = {"bias": True, "activation": "relu", "queue": "tests"}
-    for slices, (m, k, n) in ((2, (80, 16, 144)), (4, (208, 1040, 272)), (16, (1040, 2064, 1040))):
+    shapes = {
+        2: (80, 16, 144),
+        3: (16, 528, 48),
+        4: (208, 1040, 272),
+        6: (144, 4096, 80),
+        16: (1040, 2064, 1040),
+    }
+    for slices, (m, k, n) in shapes.items():
         parameters = {"SLICES": slices}
         case = Case(
             kernel_for(dtype), dtype, m, k, n, *transposes, parameters=parameters, **options
@@ -123,11 +130,33 @@ def test_slices(dtype, transposes):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_slices_are_for_single_products(queue, dtype):
-    a = DeviceTensor((2, 64, 512), dtype, queue=queue)
-    b = DeviceTensor((2, 512, 64), dtype, queue=queue)
-    with pytest.raises(funlib.UnsupportedError, match="single products"):
-        funlib.gemm(a, b, kernel=kernel_for(dtype), parameters={"SLICES": 2})
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_slices_of_batches(dtype, transposes):
+    options = {"batch_a": (3, 1), "batch_b": (2,), "parameters": {"SLICES": 4}, "queue": "tests"}
+    Case(kernel_for(dtype), dtype, 48, 528, 144, *transposes, **options).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_room_for_slices(queue, dtype):
+    """Their sums meet in the memory of the stages, where two have no room for the largest tiles'."""
+    a = DeviceTensor((256, 512), dtype, queue=queue)
+    b = DeviceTensor((512, 256), dtype, queue=queue)
+    parameters = {"SLICES": 2, "STAGES": 2}
+    with pytest.raises(funlib.UnsupportedError, match="sums of slices"):
+        funlib.gemm(a, b, kernel=kernel_for(dtype), parameters=parameters)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_few_rows(dtype):
+    """Boxes of fewer lines than a tile; rows that are outside, and a bias that is not read there."""
+    options = {"bias": True, "activation": "relu", "queue": "tests"}
+    for rows in (1, 3, 8, 17):
+        for columns in (64, 80):
+            for transposes in TRANSPOSES[:2]:
+                Case(kernel_for(dtype), dtype, rows, 144, columns, *transposes, **options).check()
+            # C by columns: the kernel's own C is its transpose.
+            own = {"transpose_b": True, "out": "f"}
+            Case(kernel_for(dtype), dtype, columns, 144, rows, **own, **options).check()
 
 
 @pytest.mark.parametrize("columns", [64, 128])

@@ -329,9 +329,10 @@ void describe(ur_device_handle_t_& device, ur_device_info_t what, const Answer& 
     case UR_DEVICE_INFO_2D_BLOCK_ARRAY_CAPABILITIES_EXP:
       return answer(ur_exp_device_2d_block_array_capability_flags_t(0));
     case UR_DEVICE_INFO_KERNEL_LAUNCH_CAPABILITIES:
-      return answer(
-          ur_kernel_launch_properties_flags_t(UR_KERNEL_LAUNCH_PROPERTIES_FLAG_COOPERATIVE |
-                                              UR_KERNEL_LAUNCH_PROPERTIES_FLAG_WORK_GROUP_MEMORY));
+      return answer(ur_kernel_launch_properties_flags_t(
+          UR_KERNEL_LAUNCH_PROPERTIES_FLAG_COOPERATIVE |
+          UR_KERNEL_LAUNCH_PROPERTIES_FLAG_WORK_GROUP_MEMORY |
+          (device.has_clusters() ? UR_KERNEL_LAUNCH_PROPERTIES_FLAG_CLUSTER_DIMENSION : 0)));
     case UR_DEVICE_INFO_EXECUTION_CAPABILITIES:
       return answer(ur_device_exec_capability_flags_t(UR_DEVICE_EXEC_CAPABILITY_FLAG_KERNEL));
     case UR_DEVICE_INFO_QUEUE_PROPERTIES:

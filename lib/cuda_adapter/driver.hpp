@@ -37,6 +37,19 @@ struct Copy2D {
   size_t width, height;
 };
 
+// What a launch is given beside its range; the value has 64 bytes.
+struct LaunchAttribute {
+  int id, padding;
+  unsigned value[16];
+};
+struct LaunchConfig {
+  unsigned groups_x, groups_y, groups_z, x, y, z;
+  unsigned dynamic_bytes;
+  StreamHandle stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 // Values of the interface's enumerations.
 enum : int {
   success = 0,
@@ -86,6 +99,11 @@ enum : int {
   function_private_bytes = 3,
   function_registers = 4,
   function_max_dynamic_local_bytes = 8,
+  function_any_cluster_size = 14,
+};
+enum : int {
+  launch_cooperative = 2,
+  launch_cluster_size = 4,
 };
 enum : int {
   jit_info_log = 3,
@@ -188,9 +206,7 @@ constexpr int device_cpu = -1;
   X(launch, cuLaunchKernel,                                                                      \
     (FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
      StreamHandle, void**, void**))                                                              \
-  X(launch_cooperative, cuLaunchCooperativeKernel,                                               \
-    (FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
-     StreamHandle, void**))
+  X(launch_with_attributes, cuLaunchKernelEx, (const LaunchConfig*, FunctionHandle, void**, void**))
 
 struct Driver {
 #define CUDA_ADAPTER_MEMBER(member, symbol, arguments) Result(*member) arguments;

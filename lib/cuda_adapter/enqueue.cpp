@@ -236,7 +236,7 @@ struct Launch {
   static constexpr size_t most_arguments = 128;
 
   FunctionHandle function;
-  std::array<unsigned, 3> groups{1, 1, 1}, work_items{1, 1, 1};
+  std::array<unsigned, 3> groups{1, 1, 1}, work_items{1, 1, 1}, cluster{1, 1, 1};
   size_t dynamic_bytes = 0;
   bool cooperative = false;
   std::array<void*, most_arguments> arguments;
@@ -284,10 +284,18 @@ void read_properties(Launch& launch, const ur_kernel_launch_ext_properties_t* pr
   };
   for (auto* link = static_cast<const Header*>(properties->pNext); link != nullptr;
        link = static_cast<const Header*>(link->next)) {
-    require(link->type == UR_STRUCTURE_TYPE_KERNEL_LAUNCH_WORKGROUP_PROPERTY,
-            UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
-    launch.dynamic_bytes +=
-        reinterpret_cast<const ur_kernel_launch_workgroup_property_t*>(link)->workgroup_mem_size;
+    switch (link->type) {
+      case UR_STRUCTURE_TYPE_KERNEL_LAUNCH_WORKGROUP_PROPERTY:
+        launch.dynamic_bytes += reinterpret_cast<const ur_kernel_launch_workgroup_property_t*>(link)
+                                    ->workgroup_mem_size;
+        break;
+      case UR_STRUCTURE_TYPE_KERNEL_LAUNCH_CLUSTER_PROPERTY:
+        std::copy_n(reinterpret_cast<const ur_kernel_launch_cluster_property_t*>(link)->clusterDim,
+                    3, launch.cluster.begin());
+        break;
+      default:
+        fail(UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
+    }
   }
 }
 
@@ -334,6 +342,22 @@ void allow_local_memory(ur_kernel_handle_t_& kernel, const Launch& launch) {
   kernel.dynamic_local_limit = int(launch.dynamic_bytes);
 }
 
+// Clusters of up to 8 work-groups are for every device that has them; larger ones have to be asked for.
+void allow_cluster(const ur_kernel_handle_t_& kernel, const Launch& launch) {
+  constexpr unsigned portable = 8;
+  unsigned size = 1;
+  for (size_t i = 0; i < launch.cluster.size(); ++i) {
+    require(launch.cluster[i] > 0 && launch.groups[i] % launch.cluster[i] == 0,
+            UR_RESULT_ERROR_INVALID_VALUE);
+    size *= launch.cluster[i];
+  }
+  if (size == 1) return;
+  require(kernel.program->device->has_clusters(), UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
+  if (size > portable)
+    check(driver().function_set_attribute(launch.function, function_any_cluster_size, 1),
+          "cuFuncSetAttribute");
+}
+
 ur_result_t launch_kernel(ur_queue_handle_t queue, ur_kernel_handle_t kernel, uint32_t dimensions,
                           const size_t* offset, const size_t* global, const size_t* local,
                           uint32_t argument_count, const ur_exp_kernel_arg_properties_t* arguments,
@@ -359,18 +383,24 @@ ur_result_t launch_kernel(ur_queue_handle_t queue, ur_kernel_handle_t kernel, ui
           launch.arguments[argument_count] = launch.offset.data();
         }
         allow_local_memory(*kernel, launch);
+        allow_cluster(*kernel, launch);
         const auto& [gx, gy, gz] = launch.groups;
         const auto& [x, y, z] = launch.work_items;
-        if (launch.cooperative)
-          check(driver().launch_cooperative(launch.function, gx, gy, gz, x, y, z,
-                                            unsigned(launch.dynamic_bytes), stream,
-                                            launch.arguments.data()),
-                "cuLaunchCooperativeKernel");
-        else
-          check(
-              driver().launch(launch.function, gx, gy, gz, x, y, z, unsigned(launch.dynamic_bytes),
-                              stream, launch.arguments.data(), nullptr),
-              "cuLaunchKernel");
+        const auto& [cx, cy, cz] = launch.cluster;
+        LaunchAttribute attributes[2];
+        unsigned attribute_count = 0;
+        if (launch.cooperative) attributes[attribute_count++] = {launch_cooperative, 0, {1}};
+        if (cx * cy * cz > 1)
+          attributes[attribute_count++] = {launch_cluster_size, 0, {cx, cy, cz}};
+        const unsigned bytes = unsigned(launch.dynamic_bytes);
+        if (attribute_count == 0)
+          return check(driver().launch(launch.function, gx, gy, gz, x, y, z, bytes, stream,
+                                       launch.arguments.data(), nullptr),
+                       "cuLaunchKernel");
+        const LaunchConfig config{gx, gy, gz, x, y, z, bytes, stream, attributes, attribute_count};
+        check(driver().launch_with_attributes(&config, launch.function, launch.arguments.data(),
+                                              nullptr),
+              "cuLaunchKernelEx");
       });
 }
 

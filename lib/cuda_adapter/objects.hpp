@@ -148,6 +148,7 @@ struct ur_device_handle_t_ : cuda_adapter::Object {
   ~ur_device_handle_t_();
 
   int attribute(int number) const;
+  bool has_clusters() const { return compute_major >= 9; }
   // The primary context, which PyTorch and CuPy use too. Made by the first use: it takes 0.2 s and
   // memory of the device.
   cuda_adapter::ContextHandle primary();

@@ -74,6 +74,19 @@ inline void fence_local_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// True for one work-item of a warp, whose work-items all call it.
+inline bool is_elected() {
+  uint32 elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // Registers of a work-item, which groups of four warps give back or take; all their work-items call it.
 template <int Registers>
 inline void give_registers() {
@@ -82,6 +95,40 @@ inline void give_registers() {
 template <int Registers>
 inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// ---- clusters ----------------------------------------------------------------------------------
+
+// Waits for all work-items of the cluster that have not ended, and shows each what the others have written
+// to local memory.
+inline void cluster_barrier() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// 16 bytes of local memory, and of that of work-group `rank` of the cluster.
+template <typename Value>
+inline void store_local(uint32 local, Value value) {
+  const auto words = __builtin_bit_cast(VectorOf<uint32, 4>, value);
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(local), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+template <typename Value>
+inline Value load_of_cluster(uint32 local, int rank) {
+  VectorOf<uint32, 4> words;
+  asm volatile(
+      "{\n"
+      ".reg .b32 place;\n"
+      "mapa.shared::cluster.u32 place, %4, %5;\n"
+      "ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [place];\n"
+      "}"
+      : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+      : "r"(local), "r"(rank)
+      : "memory");
+  return __builtin_bit_cast(Value, words);
 }
 
 // ---- copies ------------------------------------------------------------------------------------
@@ -117,8 +164,8 @@ struct TensorMap {
   static constexpr int bytes = 128;
   uint64 global;
 
-  // Makes the map, in `bytes` bytes of local memory at first. All lanes of a warp call it together.
-  // `stride` counts bytes; it and data are multiples of 16.
+  // Makes the map, in `bytes` bytes of local memory at first. All lanes of a warp call it together; who
+  // copies by it waits for them and calls acquire(). `stride` counts bytes; it and data are multiples of 16.
   template <typename Element>
   void make(uint32 local, int lane, const Element* data, int64 length, int64 lines, int64 stride,
             int box_lines) const {
@@ -145,11 +192,13 @@ struct TensorMap {
     sub_group_barrier();
     asm volatile(
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
-        "[%0], [%1], 128;\n"
-        "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(global),
+        "[%0], [%1], 128;" ::"l"(global),
         "r"(local)
         : "memory");
 #undef FUNLIB_REPLACE
+  }
+  void acquire() const {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(global) : "memory");
   }
 
   // Starts copying the box at element `element` of line `line`; its bytes arrive at the barrier.

@@ -80,17 +80,17 @@ __attribute__((always_inline)) inline void multiply(Sums& sums, const Fragment& 
 }
 
 // Lane 4 g + t has columns 2 t and 2 t + 1 of rows g and g + 8, as the engine counts.
-template <bool Whole>
+template <bool Whole, int Across>
 __attribute__((always_inline)) inline void store_sums(const Output& output, int64 M, int64 N,
                                                       Corner corner,
-                                                      const Sums (&sums)[tiles_down][tiles_across],
+                                                      const Sums (&sums)[tiles_down][Across],
                                                       int lane) {
   const int g = lane / 4, t = lane % 4;
   constexpr int other_x = FragmentRows<x_along>::other, other_y = FragmentRows<y_along>::other;
 #pragma unroll
   for (int i = 0; i < tiles_down; ++i)
 #pragma unroll
-    for (int j = 0; j < tiles_across; ++j) {
+    for (int j = 0; j < Across; ++j) {
       const int64 x = corner.x + 16 * i + FragmentRows<x_along>::first(g);
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
@@ -120,6 +120,18 @@ __attribute__((always_inline)) inline void store_sums(const Output& output, int6
     }
 }
 
+// The outputs of a warp.
+template <int Across>
+__attribute__((always_inline)) inline void finish(const Output& output, int64 M, int64 N,
+                                                  Corner corner,
+                                                  const Sums (&sums)[tiles_down][Across],
+                                                  int lane) {
+  store_tile<exchanged ? 32 : 16 * Across>(
+      output, N, exchanged ? corner.x : corner.y,
+      [&]<bool Whole>(const Output& to)
+          __attribute__((always_inline)) { store_sums<Whole>(to, M, N, corner, sums, lane); });
+}
+
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, funlib::work_items)
@@ -130,12 +142,14 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
   FUNLIB_GEMM_NAMES
   const Ring ring(memory, 0);
   const int item = local_id<2>(1), warp = item / 32, lane = item % 32;
-  if (item == 0) ring.init();
-  barrier<2>();
   const Tiles tiles(shape, A, B, C);
+  const Maps maps(workspace, tiles);
+  if (item == 0) ring.init();
+  maps.make(ring, shape, A, B, tiles, warp, lane);
+  barrier<2>();
   if (warp >= multipliers / 32) {
     if constexpr (more_registers) give_registers<40>();
-    if (warp == multipliers / 32) copy_operands(ring, shape, A, B, tiles, workspace, lane);
+    if (warp == multipliers / 32) copy_operands(ring, maps, tiles);
     return;
   }
   if constexpr (more_registers) take_registers<232>();
@@ -154,9 +168,8 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
       for (int j = 0; j < tiles_across; ++j)
 #pragma unroll
         for (int n = 0; n < 8; ++n) sums[i][j][n / 4][n % 4] = 0;
-    const int steps = tiles.steps_of(tile);
     int before = 0;
-    for (int step = 0; step < steps; ++step, turn.advance()) {
+    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
       ring.full(turn.stage).wait_together(turn.parity);
       Fragment x[tiles_down];
 #pragma unroll
@@ -174,11 +187,31 @@ __attribute__((always_inline)) void gemm_mma_float64(FUNLIB_GEMM_ARGUMENTS,
       if (step > 0) ring.release_after_loads(before, lane);
       before = turn.stage;
     }
-    store_tile<exchanged ? warp_columns : 32, exchanged ? 32 : warp_columns>(
-        tiles.output(output, shape, tile), M, N, exchanged ? corner.y : corner.x,
-        exchanged ? corner.x : corner.y,
-        [&]<bool Whole>(const Output& to)
-            __attribute__((always_inline)) { store_sums<Whole>(to, M, N, corner, sums, lane); });
-    if (steps > 0) ring.release_after_loads(before, lane);
+    if constexpr (sliced) {
+      barrier_of<1, multipliers>();  // stages are read no more
+#pragma unroll
+      for (int i = 0; i < tiles_down; ++i)
+#pragma unroll
+        for (int j = 0; j < tiles_across; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            leave_sums(ring, ((j * tiles_down + i) * 2 + e) * 2, item, sums[i][j][e]);
+      cluster_barrier();
+#pragma unroll 1
+      for (int j = tiles.slice; j < tiles_across; j += tiles.slices) {
+        Sums total[tiles_down][1];
+#pragma unroll
+        for (int i = 0; i < tiles_down; ++i)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            add_slices(ring, ((j * tiles_down + i) * 2 + e) * 2, item, tiles.slices,
+                       total[i][0][e]);
+        finish(output, M, N, {corner.x, corner.y + 16 * j}, total, lane);
+      }
+      cluster_barrier();  // the others read what this work-group has left
+    } else {
+      finish(output, M, N, corner, sums, lane);
+      if (tiles.steps > 0) ring.release_after_loads(before, lane);
+    }
   }
 }

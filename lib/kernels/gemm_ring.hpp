@@ -21,8 +21,9 @@
 //
 // A work-group does a tile after the other, so that the copies for one run during the epilogue of the one
 // before. Tiles go in bands of BAND rows of tiles, which keeps the operands of those that are worked on
-// at a time in the L2 cache. Where tiles are few and K is long, K is cut into SLICES as in gemm_split_k, and
-// each tile is done once for each of them.
+// at a time in the L2 cache. Where tiles are few, K is cut into SLICES, each the work of one work-group of a
+// cluster. Their sums meet in local memory, where work-groups of a cluster reach each other: each adds up
+// and stores a part of the columns of Y.
 #pragma once
 
 #include "funlib_hopper.hpp"
@@ -100,11 +101,11 @@ struct Corner {
 };
 
 // The tiles of a work-group, which moves A, B and C to the matrices of its batch: number g does tiles
-// g, g + groups, .., with a batch one. Those of a slice of K come before those of the next one.
+// g, g + groups, .., with a batch or slices one.
 struct Tiles {
   int64 x_length, y_length, x_tiles, y_tiles, first, step;
-  int64 slices = 1;
-  int steps, last_steps;  // along K, of a slice and of the last one
+  int slice = 0, slices = 1;
+  int before = 0, steps;  // along K
 
   Tiles(const GemmShape& shape, const T*& A, const T*& B, Out*& C)
       : x_length(exchanged ? shape.n : shape.m), y_length(exchanged ? shape.m : shape.n) {
@@ -112,11 +113,13 @@ struct Tiles {
     y_tiles = (y_length + COLUMNS - 1) / COLUMNS;
     first = group_id<2>(1);
     step = shape.extra[0];
-    steps = last_steps = int((shape.k + line_elements - 1) / line_elements);
+    steps = int((shape.k + line_elements - 1) / line_elements);
     if constexpr (sliced) {
-      slices = shape.extra[2];
-      steps = int(shape.extra[1]);
-      last_steps -= int(slices - 1) * steps;
+      slices = int(shape.extra[2]);
+      slice = int(first % slices);
+      first /= slices;
+      before = slice * int(shape.extra[1]);
+      steps = int(min(shape.extra[1], steps - before));
     }
 #if FUNLIB_BATCHED
     output_tile(shape.m, shape.n, exchanged ? COLUMNS : x_rows, exchanged ? x_rows : COLUMNS,
@@ -124,23 +127,11 @@ struct Tiles {
     first %= count();
 #endif
   }
-  int64 count() const { return x_tiles * y_tiles * slices; }
-  int64 slice(int64 tile) const { return sliced ? tile / (x_tiles * y_tiles) : 0; }
-  int first_step(int64 tile) const { return sliced ? int(slice(tile)) * steps : 0; }
-  int steps_of(int64 tile) const {
-    return sliced && slice(tile) == slices - 1 ? last_steps : steps;
-  }
+  int64 count() const { return x_tiles * y_tiles; }
   Corner corner(int64 tile) const {
-    if constexpr (sliced) tile %= x_tiles * y_tiles;
     const int64 above = tile / (BAND * y_tiles) * BAND, place = tile % (BAND * y_tiles);
     const int64 height = min(x_tiles - above, BAND);
     return {int(above + place % height) * x_rows, int(place / height) * COLUMNS};
-  }
-  // The epilogue of a tile: slices have results of their own.
-  Output output(const Output& whole, const GemmShape& shape, int64 tile) const {
-    Output own = whole;
-    if constexpr (sliced) own.C += slice(tile) * shape.m * shape.ldc;
-    return own;
   }
 };
 
@@ -156,32 +147,96 @@ inline void copy_rows(uint32 local, const TensorMap& map, int first, int k, Copy
   }
 }
 
-// What the warp that copies does. The workspace has two tensor maps for each work-group.
-inline void copy_operands(const Ring& ring, const GemmShape& shape, const T* A, const T* B,
-                          const Tiles& tiles, unsigned char* workspace, int lane) {
-  const TensorMap x{reinterpret_cast<uint64>(workspace + group_id<2>(1) * 2 * TensorMap::bytes)};
-  const TensorMap y{x.global + TensorMap::bytes};
-  const int64 ldx = exchanged ? shape.ldb : shape.lda, ldy = exchanged ? shape.lda : shape.ldb;
-  x.make(ring.maps, lane, exchanged ? B : A, x_along ? shape.k : tiles.x_length,
-         x_along ? tiles.x_length : shape.k, ldx * int64(sizeof(T)),
-         x_along ? x_rows : line_elements);
-  y.make(ring.maps + TensorMap::bytes, lane, exchanged ? A : B, y_along ? shape.k : tiles.y_length,
-         y_along ? tiles.y_length : shape.k, ldy * int64(sizeof(T)),
-         y_along ? COLUMNS : line_elements);
-  if (lane != 0) return;
+// The maps of X and Y; the workspace has room for those of each work-group. Two warps make them, as it
+// takes one a microsecond, before the work-group's barrier.
+struct Maps {
+  TensorMap x, y;
+  // Lines of a box: those of an operand that has fewer rows than a tile, since zeros for those beyond
+  // would take the copies' time. What is in their place is multiplied into sums that nobody stores.
+  int x_lines, y_lines;
+
+  Maps(unsigned char* workspace, const Tiles& tiles)
+      : x{reinterpret_cast<uint64>(workspace + group_id<2>(1) * 2 * TensorMap::bytes)},
+        y{x.global + TensorMap::bytes},
+        x_lines(x_along ? int(min(x_rows, tiles.x_length)) : line_elements),
+        y_lines(y_along ? int(min(COLUMNS, tiles.y_length)) : line_elements) {}
+
+  void make(const Ring& ring, const GemmShape& shape, const T* A, const T* B, const Tiles& tiles,
+            int warp, int lane) const {
+    if (warp == 1)
+      x.make(ring.maps, lane, exchanged ? B : A, x_along ? shape.k : tiles.x_length,
+             x_along ? tiles.x_length : shape.k,
+             (exchanged ? shape.ldb : shape.lda) * int64(sizeof(T)), x_lines);
+    else if (warp == 2)
+      y.make(ring.maps + TensorMap::bytes, lane, exchanged ? A : B,
+             y_along ? shape.k : tiles.y_length, y_along ? tiles.y_length : shape.k,
+             (exchanged ? shape.lda : shape.ldb) * int64(sizeof(T)), y_lines);
+  }
+  int stage_bytes() const {
+    return (x_along ? x_lines * 128 : x_bytes) + (y_along ? y_lines * 128 : y_bytes);
+  }
+};
+
+// What the warp that copies does. One work-item alone goes on, and the compiler has to see that: it would
+// test with each copy whether others want another one.
+inline void copy_operands(const Ring& ring, const Maps& maps, const Tiles& tiles) {
+  maps.x.acquire();
+  maps.y.acquire();
+  if (!is_elected()) return;
+  const int bytes = maps.stage_bytes();
   Turn turn;
   for (int64 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
     const Corner corner = tiles.corner(tile);
-    const int before = tiles.first_step(tile), steps = tiles.steps_of(tile);
-    for (int step = 0; step < steps; ++step, turn.advance()) {
+    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
       ring.empty(turn.stage).wait(turn.parity ^ 1);
       const CopyBarrier barrier = ring.full(turn.stage);
-      barrier.arrive_and_expect(stage_bytes);
-      const int k = (before + step) * line_elements;
-      copy_rows<x_along, x_rows>(ring.x(turn.stage), x, corner.x, k, barrier);
-      copy_rows<y_along, COLUMNS>(ring.y(turn.stage), y, corner.y, k, barrier);
+      barrier.arrive_and_expect(bytes);
+      const int k = (tiles.before + step) * line_elements;
+      copy_rows<x_along, x_rows>(ring.x(turn.stage), maps.x, corner.x, k, barrier);
+      copy_rows<y_along, COLUMNS>(ring.y(turn.stage), maps.y, corner.y, k, barrier);
     }
   }
+}
+
+// ---- slices of K ---------------------------------------------------------------------------------
+
+// The vectors of 16 bytes that sums are exchanged by, in the memory of the stages: number v of all
+// work-items lie side by side.
+constexpr int vector_sums = 16 / sizeof(Acc);
+using SumVector = VectorOf<Acc, vector_sums>;
+
+inline uint32 exchange_place(const Ring& ring, int vector, int item) {
+  return ring.stages + uint32(vector * multipliers + item) * 16;
+}
+
+// Leaves `Count` sums to the cluster, vectors `vector` and following ones.
+template <int Count>
+FUNLIB_INLINE inline void leave_sums(const Ring& ring, int vector, int item,
+                                     const Acc (&sums)[Count]) {
+#pragma unroll
+  for (int n = 0; n < Count; n += vector_sums) {
+    SumVector value;
+#pragma unroll
+    for (int e = 0; e < vector_sums; ++e) value[e] = sums[n + e];
+    store_local(exchange_place(ring, vector + n / vector_sums, item), value);
+  }
+}
+
+// Adds up what the same work-item of all work-groups has left, in the order of the slices.
+template <int Count>
+FUNLIB_INLINE inline void add_slices(const Ring& ring, int vector, int item, int slices,
+                                     Acc (&sums)[Count]) {
+#pragma unroll
+  for (int n = 0; n < Count; ++n) sums[n] = Acc(0);
+#pragma unroll 2
+  for (int slice = 0; slice < slices; ++slice)
+#pragma unroll
+    for (int n = 0; n < Count; n += vector_sums) {
+      const auto value =
+          load_of_cluster<SumVector>(exchange_place(ring, vector + n / vector_sums, item), slice);
+#pragma unroll
+      for (int e = 0; e < vector_sums; ++e) sums[n + e] += value[e];
+    }
 }
 
 // ---- results -------------------------------------------------------------------------------------
@@ -191,11 +246,12 @@ inline uint32 in_line(uint32 tile, int line, int place) {
   return tile + uint32(line * 128 + ((place ^ (line & 7)) << 4));
 }
 
-// Count outputs in a row. Whole: all tiles of the warp group are inside, C is aligned to 16 bytes and
+// Count outputs in a row. Whole: all columns of the warp group are inside, C is aligned to 16 bytes and
 // not read.
 template <bool Whole, int Count>
 inline void store_row(const Output& output, int64 M, int64 N, int64 i, int64 j,
                       const Acc (&sums)[Count]) {
+  if (i >= M) return;
   if constexpr (Whole) {
     VectorOf<Acc, Count> value;
 #pragma unroll
@@ -205,17 +261,17 @@ inline void store_row(const Output& output, int64 M, int64 N, int64 i, int64 j,
   } else {
 #pragma unroll
     for (int e = 0; e < Count; ++e)
-      if (i < M && j + e < N) output.store(i, j + e, sums[e]);
+      if (j + e < N) output.store(i, j + e, sums[e]);
   }
 }
 
-// store(Whole, output) stores the sums of Rows x Columns outputs from row i and column j on.
-template <int Rows, int Columns, typename Store>
-__attribute__((always_inline)) inline void store_tile(const Output& output, int64 M, int64 N,
-                                                      int64 i, int64 j, const Store& store) {
+// store(Whole, output) stores the sums of a tile whose Columns columns of C begin at column j.
+template <int Columns, typename Store>
+__attribute__((always_inline)) inline void store_tile(const Output& output, int64 N, int64 j,
+                                                      const Store& store) {
   const bool aligned =
       reinterpret_cast<uint64>(output.C) % 16 == 0 && output.ldc * int64(sizeof(Out)) % 16 == 0;
-  if (aligned && output.beta == Acc(0) && i + Rows <= M && j + Columns <= N) {
+  if (aligned && output.beta == Acc(0) && j + Columns <= N) {
     Output plain = output;
     plain.beta = Acc(0);  // known to the compiler
     store.template operator()<true>(plain);

@@ -103,11 +103,6 @@ inline Words load_words(uint32 local) {
                : "memory");
   return Words{a, b, c, d};
 }
-inline void store_words(uint32 local, uint32 a, uint32 b, uint32 c, uint32 d) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(local), "r"(a), "r"(b), "r"(c),
-               "r"(d)
-               : "memory");
-}
 inline uint32 permute(uint32 low, uint32 high, uint32 selector) {
   uint32 result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
@@ -180,7 +175,8 @@ inline void turn_tile(uint32 to, uint32 from, int item) {
         rows[e] = load_words(in_line(box, block * 4 + e, y % line_elements / 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        store_words(in_line(to, y + e, block), rows[0][e], rows[1][e], rows[2][e], rows[3][e]);
+        store_local(in_line(to, y + e, block),
+                    Words{rows[0][e], rows[1][e], rows[2][e], rows[3][e]});
     } else {
       const int block = n % blocks_along, y = n / blocks_along * 4;
       const uint32 box = from + uint32(y / line_elements * box_bytes);
@@ -268,13 +264,14 @@ inline void turn_words(uint32 (&words)[4], int lane) {
 
 // Lane 4 g + t has, of each 8 columns of Y, numbers 2 t and 2 t + 1 in rows g and g + 8. Outputs of two
 // bytes are exchanged between lanes until each has 8 in a row.
-template <bool Whole>
+template <bool Whole, int Columns>
 __attribute__((always_inline)) inline void store_sums(const Output& output, int64 M, int64 N,
-                                                      Corner corner, const Sums (&sums)[tiles_down],
+                                                      Corner corner,
+                                                      const Acc (&sums)[tiles_down][Columns / 2],
                                                       int warp, int lane) {
   if constexpr (exchanged) {
 #pragma unroll
-    for (int n = 0; n < COLUMNS / 8; ++n)
+    for (int n = 0; n < Columns / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const Acc row[4] = {sums[0][4 * n + e], sums[0][4 * n + 2 + e], sums[last_tile][4 * n + e],
@@ -284,22 +281,24 @@ __attribute__((always_inline)) inline void store_sums(const Output& output, int6
       }
   } else {
 #pragma unroll
-    for (int n = 0; n < COLUMNS / 8; n += 4)
+    for (int n = 0; n < Columns / 8; n += 4)
 #pragma unroll
       for (int half = 0; half < 2 * tiles_down; ++half) {
         const int q = half / 2, h = half % 2;
         const int64 i = corner.x + row_of(q, h, warp, lane);
         if constexpr (Whole && sizeof(Out) == 2) {
+          const int64 row = min(i, M - 1);  // lanes beyond take part in the exchange
           uint32 words[4];
 #pragma unroll
           for (int w = 0; w < 4; ++w) {
             const int64 j = corner.y + 8 * (n + w) + lane % 4 * 2;
             const Acc* const pair = &sums[q][4 * (n + w) + 2 * h];
-            words[w] = packed(output.value(i, j, pair[0]), output.value(i, j + 1, pair[1]));
+            words[w] = packed(output.value(row, j, pair[0]), output.value(row, j + 1, pair[1]));
           }
           turn_words(words, lane);
-          *reinterpret_cast<Words*>(output.C + i * output.ldc + corner.y + 8 * (n + lane % 4)) =
-              Words{words[0], words[1], words[2], words[3]};
+          if (i < M)
+            *reinterpret_cast<Words*>(output.C + i * output.ldc + corner.y + 8 * (n + lane % 4)) =
+                Words{words[0], words[1], words[2], words[3]};
         } else {
 #pragma unroll
           for (int w = 0; w < 4; ++w) {
@@ -312,6 +311,19 @@ __attribute__((always_inline)) inline void store_sums(const Output& output, int6
   }
 }
 
+// The outputs of a warp group.
+template <int Columns>
+__attribute__((always_inline)) inline void finish(const Output& output, int64 M, int64 N,
+                                                  Corner corner,
+                                                  const Acc (&sums)[tiles_down][Columns / 2],
+                                                  int warp, int lane) {
+  store_tile<exchanged ? ROWS : Columns>(
+      output, N, exchanged ? corner.x : corner.y,
+      [&]<bool Whole>(const Output& to) __attribute__((always_inline)) {
+        store_sums<Whole, Columns>(to, M, N, corner, sums, warp, lane);
+      });
+}
+
 }  // namespace funlib
 
 FUNLIB_KERNEL(2, 1, funlib::work_items)
@@ -321,12 +333,14 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
   FUNLIB_GEMM_NAMES
   const Ring ring(memory, turns_y ? 2 * y_bytes : 0);
   const int item = local_id<2>(1), warp = item / 32, lane = item % 32;
-  if (item == 0) ring.init();
-  barrier<2>();
   const Tiles tiles(shape, A, B, C);
+  const Maps maps(workspace, tiles);
+  if (item == 0) ring.init();
+  maps.make(ring, shape, A, B, tiles, warp, lane);
+  barrier<2>();
   if (warp >= multipliers / 32) {
     if constexpr (more_registers) give_registers<40>();
-    if (warp == multipliers / 32) copy_operands(ring, shape, A, B, tiles, workspace, lane);
+    if (warp == multipliers / 32) copy_operands(ring, maps, tiles);
     return;
   }
   if constexpr (more_registers) take_registers<232>();
@@ -342,9 +356,8 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
     for (int q = 0; q < tiles_down; ++q)
 #pragma unroll
       for (int n = 0; n < COLUMNS / 2; ++n) sums[q][n] = Acc(0);
-    const int steps = tiles.steps_of(tile);
     int before = 0;
-    for (int step = 0; step < steps; ++step, turn.advance()) {
+    for (int step = 0; step < tiles.steps; ++step, turn.advance()) {
       ring.full(turn.stage).wait_together(turn.parity);
       const uint32 x = ring.x(turn.stage) + uint32(warp_group * ROWS * 128);
       if constexpr (turns_y) {
@@ -365,13 +378,26 @@ __attribute__((always_inline)) void gemm_wgmma(FUNLIB_GEMM_ARGUMENTS, unsigned c
     }
     if constexpr (!turns_y) {
       wait_for_products<0>();
-      if (steps > 0) ring.release(before, lane);
+      if (tiles.steps > 0) ring.release(before, lane);
     }
-    store_tile<exchanged ? COLUMNS : ROWS, exchanged ? ROWS : COLUMNS>(
-        tiles.output(output, shape, tile), M, N, exchanged ? corner.y : corner.x,
-        exchanged ? corner.x : corner.y,
-        [&]<bool Whole>(const Output& to) __attribute__((always_inline)) {
-          store_sums<Whole>(to, M, N, corner, sums, warp % 4, lane);
-        });
+    if constexpr (sliced) {
+      constexpr int part = 32, vectors = COLUMNS / 2 / vector_sums;
+      barrier_of<1, multipliers>();  // stages are read no more
+#pragma unroll
+      for (int q = 0; q < tiles_down; ++q) leave_sums(ring, q * vectors, item, sums[q]);
+      cluster_barrier();
+#pragma unroll 1
+      for (int n = tiles.slice; n < COLUMNS / part; n += tiles.slices) {
+        Acc total[tiles_down][part / 2];
+#pragma unroll
+        for (int q = 0; q < tiles_down; ++q)
+          add_slices(ring, q * vectors + n * (part / 2 / vector_sums), item, tiles.slices,
+                     total[q]);
+        finish<part>(output, M, N, {corner.x, corner.y + n * part}, total, warp % 4, lane);
+      }
+      cluster_barrier();  // the others read what this work-group has left
+    } else {
+      finish<COLUMNS>(output, M, N, corner, sums, warp % 4, lane);
+    }
   }
 }

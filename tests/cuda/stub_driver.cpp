@@ -485,17 +485,39 @@ STUB cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function*, int, si
   *blocks = 2;
   return 0;
 }
-STUB cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned x,
-                    unsigned y, unsigned z, unsigned bytes, Stream*, void**, void**) {
-  INJECT;
+struct LaunchAttribute {
+  int id, padding;
+  unsigned value[16];
+};
+struct LaunchConfig {
+  unsigned gx, gy, gz, x, y, z, bytes;
+  Stream* stream;
+  const LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+static int launch(const Function* function, const LaunchConfig& config) {
   std::ostringstream line;
-  line << "launch " << function->name << " " << gx << "x" << gy << "x" << gz << " " << x << "x" << y
-       << "x" << z << " " << bytes;
+  line << "launch " << function->name << " " << config.gx << "x" << config.gy << "x" << config.gz
+       << " " << config.x << "x" << config.y << "x" << config.z << " " << config.bytes;
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    const auto& [id, padding, value] = config.attributes[i];
+    if (id == 2)
+      line << " cooperative";
+    else if (id == 4)
+      line << " cluster " << value[0] << "x" << value[1] << "x" << value[2];
+    else
+      return 1;  // CUDA_ERROR_INVALID_VALUE
+  }
   log(line.str());
   return 0;
 }
-STUB cuLaunchCooperativeKernel(Function* function, unsigned gx, unsigned gy, unsigned gz,
-                               unsigned x, unsigned y, unsigned z, unsigned bytes, Stream* stream,
-                               void** arguments) {
-  return cuLaunchKernel(function, gx, gy, gz, x, y, z, bytes, stream, arguments, nullptr);
+STUB cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned x,
+                    unsigned y, unsigned z, unsigned bytes, Stream* stream, void**, void**) {
+  INJECT;
+  return launch(function, {gx, gy, gz, x, y, z, bytes, stream, nullptr, 0});
+}
+STUB cuLaunchKernelEx(const LaunchConfig* config, Function* function, void**, void**) {
+  INJECT;
+  return launch(function, *config);
 }

@@ -33,6 +33,8 @@ void test_properties(const sycl::device& device) {
   CHECK(!device.has(sycl::aspect::image));
   CHECK(device.has(sycl::aspect::ext_intel_free_memory));
   CHECK(device.get_info<sycl::ext::intel::info::device::free_memory>() > 0);
+  const bool clusters = std::stoi(device.get_info<what::version>()) >= 9;  // compute capability
+  CHECK(device.has(sycl::aspect::ext_oneapi_cuda_cluster_group) == clusters);
   const auto uuid = device.get_info<sycl::ext::intel::info::device::uuid>();
   CHECK(std::any_of(uuid.begin(), uuid.end(), [](unsigned char byte) { return byte != 0; }));
   CHECK(device.get_info<sycl::ext::intel::info::device::pci_address>().size() >= 12);

@@ -149,11 +149,14 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
   const char* const along =
       problem.transpose_b && !problem.transpose_a ? "ROWS=64 COLUMNS=256" : "";
   const std::vector<const char*> sizes =
-      bytes == 8 ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6"}
+      bytes == 8
+          ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6", "ROWS=32 COLUMNS=64 STAGES=6"}
       : bytes == 2
           ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
                                      "WARP_GROUPS=1 COLUMNS=64 STAGES=8"}
-          : std::vector<const char*>{along, "", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64"};
+          : std::vector<const char*>{along, "", "WARP_GROUPS=1",
+                                     *along != 0 ? "WARP_GROUPS=1 ROWS=64 COLUMNS=64 STAGES=8"
+                                                 : "WARP_GROUPS=1 COLUMNS=64 STAGES=8"};
   std::string smallest, reason;
   int64_t count = 0;
   for (const char* const size : sizes) {
@@ -168,14 +171,16 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
     const bool half_empty = plan.tile_rows >= 2 * problem.m || plan.tile_columns >= 2 * problem.n;
     if (2 * count >= info.compute_units && !half_empty) break;
   }
-  // Adding slices up takes a kernel of its own, which short products are not worth. Bytes of K.
-  constexpr int64_t worth = 24 * 1024, shortest = 2048;
-  if (count > 0 && problem.k * bytes >= worth && problem.batches == 1)
-    for (const int64_t slices : {16, 8, 4, 2})
-      if (slices <= std::min(info.compute_units / count, problem.k * bytes / shortest)) {
-        smallest += concat(smallest.empty() ? "" : " ", "SLICES=", slices);
-        break;
-      }
+  // Slices are the work of a cluster, whose compute units are neighbours: of clusters of more than three, fewer
+  // than the units would hold find a place at once. Bytes of K.
+  constexpr int64_t shortest = 2048;
+  for (const int64_t slices : {16, 8, 6, 4, 3, 2}) {
+    const int64_t room = slices > 3 ? info.compute_units * 7 / 8 : info.compute_units;
+    if (count > 0 && count * slices <= room && problem.k * bytes >= slices * shortest) {
+      smallest += concat(smallest.empty() ? "" : " ", "SLICES=", slices);
+      break;
+    }
+  }
   if (!reason.empty()) found.push_back({kernel.name, smallest, reason});
 }
 
@@ -233,6 +238,19 @@ void add_few_rows_engine(std::vector<Candidate>& found, const GemmProblem& probl
                    reason);
 }
 
+// Below these, most of a tile would lie outside the matrix.
+constexpr int64_t few = 8;
+
+// Whether Hopper's kernels come before those for few rows, where these read B more than once or a transposed
+// A by elements, or, in types of two bytes or less, don't keep up with memory.
+bool prefers_hopper(const GemmProblem& problem) {
+  constexpr int64_t large = 12 << 20;  // bytes of B
+  const int64_t bytes = dtype_of(problem.dtype).itemsize;
+  if (problem.n < few || (problem.m < few && bytes != 2)) return false;
+  if (bytes >= 4) return problem.m > 8 || problem.transpose_a;
+  return !problem.transpose_a && problem.batches == 1 && problem.k * problem.n * bytes >= large;
+}
+
 void add_gpu(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
   const auto& info = device.info();
   const int64_t units = std::max<int64_t>(info.compute_units, 1);
@@ -241,23 +259,19 @@ void add_gpu(std::vector<Candidate>& found, const GemmProblem& problem, const De
   };
   const bool pipelines = info.backend == std::string("cuda");
   const std::string as_fast = concat(problem.m, " rows: as fast as B can be read");
-  const auto add_streams = [&] {
-    if (!pipelines) return;
+  const bool hopper_first = prefers_hopper(problem);
+  if (hopper_first) add_hopper(found, problem, device);
+  if (pipelines) {
+    add_few_rows_engine(found, problem, units, as_fast);
     found.push_back({"gemv_strips", strips(problem, units), as_fast});
     found.push_back({"gemv_dots", dots(problem, units), as_fast});
-  };
-  // More rows of eight bytes than these read B twice, and Hopper's engines are faster then.
-  const bool twice = dtype_of(problem.dtype).itemsize == 8 && problem.m > 8;
-  if (pipelines) add_few_rows_engine(found, problem, units, as_fast);
-  if (!twice) add_streams();
+  }
   found.push_back({"gemv", "", as_fast});
-  // Below these, most of a tile would lie outside the matrix.
-  constexpr int64_t few = 8, long_k = 512;
+  constexpr int64_t long_k = 512;
   if (problem.m >= few && problem.n >= few) {
     const bool few_tiles = groups(32) < units && problem.k >= long_k;
     const char* const by_engines = "matrix engines multiply several times faster than work-items";
-    add_hopper(found, problem, device);
-    if (twice) add_streams();
+    if (!hopper_first) add_hopper(found, problem, device);
     // Beyond, slices of K keep more of a device busy than a few work-groups do.
     constexpr int64_t longest = 1024;  // for each work-group
     if (few_tiles && pipelines && problem.aligned_a && problem.aligned_b &&
@@ -282,8 +296,6 @@ void add_gpu(std::vector<Candidate>& found, const GemmProblem& problem, const De
            concat(groups(32), " tiles of 32x32 would leave compute units idle; K is ", problem.k)});
     found.push_back(
         {"gemm_tiled_blocked2x2", "", concat("small tiles for ", units, " compute units")});
-  } else if (twice) {
-    add_streams();
   }
 }
 

@@ -251,7 +251,7 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
                   batches};
   std::copy(plan.arguments.begin(), plan.arguments.end(), shape.extra);
   const void *const a = product.left.data, *const b = product.right.data;
-  const size_t local_bytes = size_t(plan.launch_local_bytes);
+  const size_t local_bytes = size_t(plan.launch_local_bytes), cluster = size_t(plan.cluster);
   const Device& device = operation.device();
   operation.add([=, &device](sycl::handler& handler) {
     GemmArguments arguments(handler, device, problem);
@@ -262,7 +262,13 @@ void launch_product(Operation& operation, const Arrangement& product, const Gemm
     arguments.add(c.data).add(bias);
     if (workspace != nullptr) arguments.add(workspace);
     if (local_bytes > 0) arguments.add_local_memory(local_bytes);
-    handler.parallel_for(sycl::nd_range<2>({rows, groups * columns}, {rows, columns}), code);
+    const sycl::nd_range<2> range({rows, groups * columns}, {rows, columns});
+    if (cluster == 1) return handler.parallel_for(range, code);
+    namespace experimental = sycl::ext::oneapi::experimental;
+    // The runtime does not turn its dimensions as it does those of the range: the first is the fastest.
+    const experimental::cuda::cluster_size<2> size({cluster, 1});
+    experimental::nd_launch(
+        handler, experimental::launch_config(range, experimental::properties{size}), code);
   });
 }
 
@@ -303,8 +309,9 @@ void launch(Operation& operation, const Arrangement& product, const Scalars& sca
   partial.leading_dimension = problem.n;
   launch_product(operation, product, part, {1, 0}, partial, nullptr, parts);
   const sycl::kernel code = sum_kernel(operation.device(), problem);
-  constexpr size_t group = 256;
-  const size_t groups = size_t(tiles(problem.m * problem.n * problem.batches, group));
+  const int64_t vectors = 32, rows = 4, row_bytes = problem.n * problem.sums().itemsize;
+  const size_t groups =
+      size_t(tiles(problem.m, rows) * tiles(row_bytes, vectors * 16) * problem.batches);
   const GemmShape shape{problem.m, problem.n,           problem.k, 0,
                         0,         c.leading_dimension, {slices},  product.batches};
   const Device& device = operation.device();
@@ -315,7 +322,9 @@ void launch(Operation& operation, const Arrangement& product, const Scalars& sca
     arguments.add(partial.data);
     arguments.scalar(scalars.beta);
     arguments.add(c.data).add(bias);
-    handler.parallel_for(sycl::nd_range<1>(groups * group, group), code);
+    handler.parallel_for(sycl::nd_range<2>({size_t(rows), groups * size_t(vectors)},
+                                           {size_t(rows), size_t(vectors)}),
+                         code);
   });
 }
 

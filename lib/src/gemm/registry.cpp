@@ -221,7 +221,7 @@ struct RingOrder {
 
 // Stages of 128 bytes of K, two tensor maps, two barriers a stage, and `more` bytes of local memory. A
 // work-group does as many tiles as give each compute unit one; a batch's matrices need maps of their own,
-// and so one tile each. Two groups of warps with the most sums are short of registers: a whole group of
+// and so one tile each, and slices of K meet in the memory of the stages once it is free. Two groups of warps with the most sums are short of registers: a whole group of
 // warps copies then, to leave them its own.
 GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
                    const funlib_device_info& info, int64_t most_outputs, int64_t more) {
@@ -238,18 +238,19 @@ GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
   plan.workspace_elements = 2 * map_bytes / problem.sums().itemsize;
   const int64_t all_steps = tiles(problem.k * dtype_of(problem.dtype).itemsize, line);
   const int64_t steps = std::max<int64_t>(tiles(all_steps, slices), 1);
-  plan.slices = std::max<int64_t>(tiles(all_steps, steps), 1);
-  if (problem.batches == 1)
+  plan.cluster = std::max<int64_t>(tiles(all_steps, steps), 1);
+  if (problem.batches == 1 && plan.cluster == 1)
     plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
-  plan.arguments = {plan.groups(problem), steps, plan.slices};
+  plan.arguments = {plan.groups(problem), steps, plan.cluster};
+  const int64_t sum_bytes = warp_groups * rows * columns * problem.sums().itemsize;
   if (problem.dtype == FUNLIB_FLOAT32 && problem.precision != FUNLIB_PRECISION_TF32)
     plan.objection = "rounds float32 to TF32, which precision does not allow";
   else if (!problem.aligned_a || !problem.aligned_b)
     plan.objection = "takes operands whose rows begin at multiples of 16 bytes only";
   else if (std::max({problem.m, problem.n, problem.k}) > most_extent)
     plan.objection = concat("takes extents up to ", most_extent);
-  else if (slices > 1 && problem.batches > 1)
-    plan.objection = "cuts K of single products only";
+  else if (slices > 1 && sum_bytes > stages * (warp_groups * rows + columns) * line)
+    plan.objection = concat("finds no room for the sums of slices in ", stages, " stages");
   else if (rows * columns > most_outputs)
     plan.objection = concat("keeps at most ", most_outputs / 128, " sums a work-item, not ",
                             rows * columns / 128);
@@ -638,7 +639,7 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"COLUMNS", 256, {64, 128, 256}},
         {"STAGES", 4, {2, 3, 4, 5, 6, 8}},
         {"BAND", 16, {4, 8, 16, 32}},
-        {"SLICES", 1, {1, 2, 4, 8, 16}}},
+        {"SLICES", 1, {1, 2, 3, 4, 6, 8, 16}}},
        wgmma_plan,
        wgmma_fit,
        "gpu",
@@ -655,7 +656,7 @@ const std::vector<GemmKernel>& gemm_kernels() {
         {"COLUMNS", 128, {64, 128}},
         {"STAGES", 5, {2, 3, 4, 5, 6}},
         {"BAND", 16, {4, 8, 16, 32}},
-        {"SLICES", 1, {1, 2, 4, 8, 16}}},
+        {"SLICES", 1, {1, 2, 3, 4, 6, 8, 16}}},
        mma_float64_plan,
        nullptr,
        "gpu",
@@ -812,7 +813,7 @@ std::string GemmKernel::objection(const GemmProblem& problem, const ParameterVal
 
 int64_t GemmPlan::groups(const GemmProblem& problem) const {
   const int64_t all = tiles(problem.m, tile_rows) * tiles(problem.n, tile_columns);
-  return tiles(all * problem.batches * slices, tiles_per_group);
+  return tiles(all * problem.batches * slices, tiles_per_group) * cluster;
 }
 
 const GemmKernel& gemm_kernel(const std::string& name) {

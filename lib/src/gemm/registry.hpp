@@ -65,6 +65,8 @@ struct GemmPlan {
   int64_t slices = 1;
   // Tiles that a work-group does one after the other.
   int64_t tiles_per_group = 1;
+  // Work-groups that share a tile and reach each other's local memory (NVIDIA's clusters).
+  int64_t cluster = 1;
   // Elements of the sums that a work-group has in a workspace, the kernel's last argument if there are
   // any.
   int64_t workspace_elements = 0;

@@ -112,7 +112,7 @@ def test_tf32(queue, transposes):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("transposes", TRANSPOSES)
 def test_slices(dtype, transposes):
-    """More slices than K has steps, and a last one that is shorter; tiles that are partly outside."""
+    """More slices than K has steps, a last one that is shorter, tiles that are partly outside."""
     options = {"bias": True, "activation": "relu", "queue": "tests"}
     shapes = {
         2: (80, 16, 144),
@@ -138,7 +138,7 @@ def test_slices_of_batches(dtype, transposes):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_room_for_slices(queue, dtype):
-    """Their sums meet in the memory of the stages, where two have no room for the largest tiles'."""
+    """Their sums meet in the memory of the stages: two have no room for those of a large tile."""
     a = DeviceTensor((256, 512), dtype, queue=queue)
     b = DeviceTensor((512, 256), dtype, queue=queue)
     parameters = {"SLICES": 2, "STAGES": 2}
@@ -148,7 +148,7 @@ def test_room_for_slices(queue, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_few_rows(dtype):
-    """Boxes of fewer lines than a tile; rows that are outside, and a bias that is not read there."""
+    """Boxes of fewer lines than a tile, rows outside, and a bias that is not read there."""
     options = {"bias": True, "activation": "relu", "queue": "tests"}
     for rows in (1, 3, 8, 17):
         for columns in (64, 80):

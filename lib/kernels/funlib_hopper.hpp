@@ -102,6 +102,7 @@ inline void take_registers() {
 // Waits for all work-items of the cluster that have not ended, and shows each what the others have written
 // to local memory.
 inline void cluster_barrier() {
+  sub_group_barrier();  // the instruction is one of the whole warp
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::

@@ -99,7 +99,6 @@ enum : int {
   function_private_bytes = 3,
   function_registers = 4,
   function_max_dynamic_local_bytes = 8,
-  function_any_cluster_size = 14,
 };
 enum : int {
   launch_cooperative = 2,

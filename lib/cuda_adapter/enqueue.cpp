@@ -342,20 +342,16 @@ void allow_local_memory(ur_kernel_handle_t_& kernel, const Launch& launch) {
   kernel.dynamic_local_limit = int(launch.dynamic_bytes);
 }
 
-// Clusters of up to 8 work-groups are for every device that has them; larger ones have to be asked for.
-void allow_cluster(const ur_kernel_handle_t_& kernel, const Launch& launch) {
-  constexpr unsigned portable = 8;
-  unsigned size = 1;
+// Whether the launch is one of clusters, after checks. The driver takes up to 8 work-groups in one.
+bool has_clusters(const Launch& launch, const ur_kernel_handle_t_& kernel) {
+  bool has = false;
   for (size_t i = 0; i < launch.cluster.size(); ++i) {
     require(launch.cluster[i] > 0 && launch.groups[i] % launch.cluster[i] == 0,
             UR_RESULT_ERROR_INVALID_VALUE);
-    size *= launch.cluster[i];
+    has = has || launch.cluster[i] > 1;
   }
-  if (size == 1) return;
-  require(kernel.program->device->has_clusters(), UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
-  if (size > portable)
-    check(driver().function_set_attribute(launch.function, function_any_cluster_size, 1),
-          "cuFuncSetAttribute");
+  require(!has || kernel.program->device->has_clusters(), UR_RESULT_ERROR_UNSUPPORTED_FEATURE);
+  return has;
 }
 
 ur_result_t launch_kernel(ur_queue_handle_t queue, ur_kernel_handle_t kernel, uint32_t dimensions,
@@ -383,14 +379,13 @@ ur_result_t launch_kernel(ur_queue_handle_t queue, ur_kernel_handle_t kernel, ui
           launch.arguments[argument_count] = launch.offset.data();
         }
         allow_local_memory(*kernel, launch);
-        allow_cluster(*kernel, launch);
         const auto& [gx, gy, gz] = launch.groups;
         const auto& [x, y, z] = launch.work_items;
         const auto& [cx, cy, cz] = launch.cluster;
         LaunchAttribute attributes[2];
         unsigned attribute_count = 0;
         if (launch.cooperative) attributes[attribute_count++] = {launch_cooperative, 0, {1}};
-        if (cx * cy * cz > 1)
+        if (has_clusters(launch, *kernel))
           attributes[attribute_count++] = {launch_cluster_size, 0, {cx, cy, cz}};
         const unsigned bytes = unsigned(launch.dynamic_bytes);
         if (attribute_count == 0)

@@ -171,10 +171,10 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
     const bool half_empty = plan.tile_rows >= 2 * problem.m || plan.tile_columns >= 2 * problem.n;
     if (2 * count >= info.compute_units && !half_empty) break;
   }
-  // Slices are the work of a cluster, whose compute units are neighbours: of clusters of more than three, fewer
-  // than the units would hold find a place at once. Bytes of K.
+  // Slices are the work of a cluster, whose compute units are neighbours: of clusters of more than
+  // three, fewer than the units would hold find a place at once. Bytes of K.
   constexpr int64_t shortest = 2048;
-  for (const int64_t slices : {16, 8, 6, 4, 3, 2}) {
+  for (const int64_t slices : {8, 6, 4, 3, 2}) {
     const int64_t room = slices > 3 ? info.compute_units * 7 / 8 : info.compute_units;
     if (count > 0 && count * slices <= room && problem.k * bytes >= slices * shortest) {
       smallest += concat(smallest.empty() ? "" : " ", "SLICES=", slices);

@@ -362,6 +362,19 @@ funlib.gemm(a, b, kernel="gemm_wgmma", parameters=parameters).event.wait()
     assert launch[-2:] == ["cluster", f"{size}x1x1"]
 
 
+def test_slices_of_a_short_k(on_stub):
+    """A work-group whose sums meet those of others does one tile, if K has one step alone too."""
+    text = on_stub("""
+a = funlib.DeviceTensor((4096, 64), "bfloat16", queue=queue)
+b = funlib.DeviceTensor((64, 4096), "bfloat16", queue=queue)
+for slices in (1, 2):
+    choice = funlib.explain(a, b, kernel="gemm_wgmma", parameters={"SLICES": slices})
+    print(choice.work_groups)
+""")
+    whole, sliced = map(int, text.split())
+    assert sliced == 4096 * 4096 // (128 * 256) > whole
+
+
 # What the driver answers, and what of it the caller sees.
 ILLEGAL = "CUDA_ERROR_ILLEGAL_ADDRESS"
 ERRORS = [
@@ -575,6 +588,7 @@ FEW = """1 4096 4096 float32 nn gemv_strips
 8 64 4096 bfloat16 nn gemv_strips
 17 4096 4096 bfloat16 nn gemm_wgmma SLICES
 64 11008 4096 bfloat16 nn gemm_wgmma
+4 64 131072 bfloat16 nt gemv_dots
 512 512 1024 bfloat16 nn gemm_wgmma
 128 128 16384 float16 nt gemm_wgmma SLICES
 64 64 4095 float16 nt gemm_split_k

@@ -94,14 +94,20 @@ def test_tiles(rows, columns):
 def test_tf32(queue, transposes):
     """float32 rounded to nearest, and refused where that is not allowed."""
     rng = np.random.default_rng(0)
-    for m, k, n in ((272, 144, 528), (64, 4, 64), (1040, 36, 300)):
+    for m, k, n, slices in (
+        (272, 144, 528, 1),
+        (64, 4, 64, 1),
+        (1040, 36, 300, 1),
+        (8, 528, 80, 3),
+    ):
         a = rng.standard_normal((k, m) if transposes[0] else (m, k), np.float32)
         b = rng.standard_normal((n, k) if transposes[1] else (k, n), np.float32)
         operands = [DeviceTensor.from_numpy(x, queue=queue) for x in (a, b)]
         options = dict(zip(("transpose_a", "transpose_b"), transposes, strict=True))
         with pytest.raises(funlib.UnsupportedError, match="precision"):
             funlib.gemm_wgmma(*operands, **options)
-        result = funlib.gemm_wgmma(*operands, precision="tf32", **options).to_host()
+        options |= {"precision": "tf32", "parameters": {"SLICES": slices}}
+        result = funlib.gemm_wgmma(*operands, **options).to_host()
         a, b = (x.astype(np.float64) for x in (a, b))
         exact = (a.T if transposes[0] else a) @ (b.T if transposes[1] else b)
         error = np.linalg.norm(result - exact) / np.linalg.norm(exact)
@@ -122,11 +128,16 @@ def test_slices(dtype, transposes):
         8: (1040, 2064, 1040),
     }
     for slices, (m, k, n) in shapes.items():
-        parameters = {"SLICES": slices}
-        case = Case(
-            kernel_for(dtype), dtype, m, k, n, *transposes, parameters=parameters, **options
-        )
-        case.check()
+        own = options | {"parameters": {"SLICES": slices}}
+        Case(kernel_for(dtype), dtype, m, k, n, *transposes, **own).check()
+        Case(kernel_for(dtype), dtype, m, k, n, *transposes, 2, -1, out="block", **own).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slices_of_one_step(dtype):
+    """No slices are left, and more tiles than there are compute units."""
+    options = {"parameters": {"SLICES": 2}, "queue": "tests"}
+    Case(kernel_for(dtype), dtype, 2048, 16, 4096, **options).check()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -152,7 +163,7 @@ def test_few_rows(dtype):
     options = {"bias": True, "activation": "relu", "queue": "tests"}
     for rows in (1, 3, 8, 17):
         for columns in (64, 80):
-            for transposes in TRANSPOSES[:2]:
+            for transposes in TRANSPOSES:
                 Case(kernel_for(dtype), dtype, rows, 144, columns, *transposes, **options).check()
             # C by columns: the kernel's own C is its transpose.
             own = {"transpose_b": True, "out": "f"}

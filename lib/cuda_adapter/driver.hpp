@@ -37,9 +37,10 @@ struct Copy2D {
   size_t width, height;
 };
 
-// What a launch is given beside its range; the value has 64 bytes.
+// What a launch is given beside its range.
 struct LaunchAttribute {
-  int id, padding;
+  alignas(8) int id;
+  int padding;
   unsigned value[16];
 };
 struct LaunchConfig {
@@ -49,6 +50,8 @@ struct LaunchConfig {
   LaunchAttribute* attributes;
   unsigned attribute_count;
 };
+static_assert(sizeof(LaunchAttribute) == 72 && offsetof(LaunchAttribute, value) == 8);
+static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32);
 
 // Values of the interface's enumerations.
 enum : int {

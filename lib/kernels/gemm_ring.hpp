@@ -246,8 +246,8 @@ inline uint32 in_line(uint32 tile, int line, int place) {
   return tile + uint32(line * 128 + ((place ^ (line & 7)) << 4));
 }
 
-// Count outputs in a row. Whole: all columns of the warp group are inside, C is aligned to 16 bytes and
-// not read.
+// Count outputs in a row. Whole: all columns that are stored together are inside, C is aligned to 16 bytes
+// and not read.
 template <bool Whole, int Count>
 inline void store_row(const Output& output, int64 M, int64 N, int64 i, int64 j,
                       const Acc (&sums)[Count]) {

@@ -243,12 +243,15 @@ constexpr int64_t few = 8;
 
 // Whether Hopper's kernels come before those for few rows, where these read B more than once or a transposed
 // A by elements, or, in types of two bytes or less, don't keep up with memory.
-bool prefers_hopper(const GemmProblem& problem) {
+bool prefers_hopper(const GemmProblem& problem, int64_t units) {
   constexpr int64_t large = 12 << 20;  // bytes of B
   const int64_t bytes = dtype_of(problem.dtype).itemsize;
   if (problem.n < few || (problem.m < few && bytes != 2)) return false;
-  if (bytes >= 4) return problem.m > 8 || problem.transpose_a;
-  return !problem.transpose_a && problem.batches == 1 && problem.k * problem.n * bytes >= large;
+  if (bytes == 8 || problem.transpose_a)
+    return bytes >= 4 && (problem.m > 8 || problem.transpose_a);
+  // Clusters of eight with tiles of 64 columns keep half of the units busy.
+  if (problem.batches > 1 || 16 * tiles(problem.n, 64) < units) return false;
+  return bytes == 4 ? problem.m > 8 : problem.k * problem.n * bytes >= large;
 }
 
 void add_gpu(std::vector<Candidate>& found, const GemmProblem& problem, const Device& device) {
@@ -259,7 +262,7 @@ void add_gpu(std::vector<Candidate>& found, const GemmProblem& problem, const De
   };
   const bool pipelines = info.backend == std::string("cuda");
   const std::string as_fast = concat(problem.m, " rows: as fast as B can be read");
-  const bool hopper_first = prefers_hopper(problem);
+  const bool hopper_first = prefers_hopper(problem, units);
   if (hopper_first) add_hopper(found, problem, device);
   if (pipelines) {
     add_few_rows_engine(found, problem, units, as_fast);

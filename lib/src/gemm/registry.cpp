@@ -220,9 +220,10 @@ struct RingOrder {
 };
 
 // Stages of 128 bytes of K, two tensor maps, two barriers a stage, and `more` bytes of local memory. A
-// work-group does as many tiles as give each compute unit one; a batch's matrices need maps of their own,
-// and so one tile each, and slices of K meet in the memory of the stages once it is free. Two groups of warps with the most sums are short of registers: a whole group of
-// warps copies then, to leave them its own.
+// work-group does as many tiles as give each compute unit one; but one tile of a batch, whose matrices need
+// maps of their own, or with slices of K, even if only one is left: their sums meet in the memory of the
+// stages, where copies for another tile would be under way. Two groups of warps with the most sums are short
+// of registers: a whole group of warps copies then, to leave them its own.
 GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
                    const funlib_device_info& info, int64_t most_outputs, int64_t more) {
   constexpr int64_t line = 128, alignment = 1024, map_bytes = 128, barrier_bytes = 8;
@@ -239,7 +240,7 @@ GemmPlan ring_plan(const ParameterValues& p, const GemmProblem& problem,
   const int64_t all_steps = tiles(problem.k * dtype_of(problem.dtype).itemsize, line);
   const int64_t steps = std::max<int64_t>(tiles(all_steps, slices), 1);
   plan.cluster = std::max<int64_t>(tiles(all_steps, steps), 1);
-  if (problem.batches == 1 && plan.cluster == 1)
+  if (problem.batches == 1 && slices == 1)
     plan.tiles_per_group = tiles(plan.groups(problem), std::max<int64_t>(info.compute_units, 1));
   plan.arguments = {plan.groups(problem), steps, plan.cluster};
   const int64_t sum_bytes = warp_groups * rows * columns * problem.sums().itemsize;

@@ -159,7 +159,7 @@ def test_room_for_slices(queue, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_few_rows(dtype):
-    """Boxes of fewer lines than a tile, rows outside, and a bias that is not read there."""
+    """Boxes of fewer lines than a tile; rows outside, with a bias along rows and along columns."""
     options = {"bias": True, "activation": "relu", "queue": "tests"}
     for rows in (1, 3, 8, 17):
         for columns in (64, 80):

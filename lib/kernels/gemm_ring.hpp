@@ -147,8 +147,8 @@ inline void copy_rows(uint32 local, const TensorMap& map, int first, int k, Copy
   }
 }
 
-// The maps of X and Y; the workspace has room for those of each work-group. Two warps make them, as it
-// takes one a microsecond, before the work-group's barrier.
+// The maps of X and Y; the workspace has room for those of each work-group. Two warps make them side by
+// side, before the work-group's barrier.
 struct Maps {
   TensorMap x, y;
   // Lines of a box: those of an operand that has fewer rows than a tile, since zeros for those beyond

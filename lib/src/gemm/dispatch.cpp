@@ -146,17 +146,16 @@ void add_hopper(std::vector<Candidate>& found, const GemmProblem& problem, const
   const int64_t bytes = dtype_of(problem.dtype).itemsize;
   const GemmKernel& kernel = gemm_kernel(bytes == 8 ? "gemm_mma_float64" : "gemm_wgmma");
   // Both of K along lines: nothing has to come from registers.
-  const char* const along =
-      problem.transpose_b && !problem.transpose_a ? "ROWS=64 COLUMNS=256" : "";
+  const bool along = problem.transpose_b && !problem.transpose_a;
   const std::vector<const char*> sizes =
       bytes == 8
           ? std::vector<const char*>{"", "COLUMNS=64 STAGES=6", "ROWS=32 COLUMNS=64 STAGES=6"}
       : bytes == 2
           ? std::vector<const char*>{"", "COLUMNS=128 STAGES=6", "WARP_GROUPS=1 COLUMNS=128",
                                      "WARP_GROUPS=1 COLUMNS=64 STAGES=8"}
-          : std::vector<const char*>{along, "", "WARP_GROUPS=1",
-                                     *along != 0 ? "WARP_GROUPS=1 ROWS=64 COLUMNS=64 STAGES=8"
-                                                 : "WARP_GROUPS=1 COLUMNS=64 STAGES=8"};
+      : along ? std::vector<const char*>{"ROWS=64 COLUMNS=256", "", "WARP_GROUPS=1",
+                                         "WARP_GROUPS=1 ROWS=64 COLUMNS=64 STAGES=8"}
+              : std::vector<const char*>{"", "WARP_GROUPS=1", "WARP_GROUPS=1 COLUMNS=64 STAGES=8"};
   std::string smallest, reason;
   int64_t count = 0;
   for (const char* const size : sizes) {
@@ -247,8 +246,8 @@ bool prefers_hopper(const GemmProblem& problem, int64_t units) {
   constexpr int64_t large = 12 << 20;  // bytes of B
   const int64_t bytes = dtype_of(problem.dtype).itemsize;
   if (problem.n < few || (problem.m < few && bytes != 2)) return false;
-  if (bytes == 8 || problem.transpose_a)
-    return bytes >= 4 && (problem.m > 8 || problem.transpose_a);
+  if (problem.transpose_a) return bytes >= 4;
+  if (bytes == 8) return problem.m > 8;
   // Clusters of eight with tiles of 64 columns keep half of the units busy.
   if (problem.batches > 1 || 16 * tiles(problem.n, 64) < units) return false;
   return bytes == 4 ? problem.m > 8 : problem.k * problem.n * bytes >= large;
